@@ -15,7 +15,7 @@ use weft_toml::{ConfigError, Document, Findings, Place, Problem};
 
 use super::choice::{Choice, DeviceKind};
 use super::param::{Form, Param, Section};
-use super::table::{CONFIG, PORT_KEYS, Schema};
+use super::table::{CONFIG, Key, PORT_KEYS, Schema};
 use super::value::{Value, is_name};
 
 /// Longest configuration that is read, in bytes.
@@ -188,6 +188,11 @@ impl Settings {
         // Without KIND it is auto again, not the kind of the file, which belonged to the device of the file.
         item.set.insert("kind", setting(kind.unwrap_or("auto")));
         Ok(())
+    }
+
+    /// The setting of a table's key, if it is set.
+    pub(crate) fn at(&self, key: Key) -> Option<&Setting> {
+        self.table(key.section, key.name)
     }
 
     /// The setting of `section.key`; `None` where only the default holds.

@@ -14,6 +14,7 @@ use weft_dataplane::types::{Alpha, PerPri, PriSet};
 use super::run::InVirtualTime;
 use super::{Problem, Resolver, RunConfig, RunPort, Timing, Value, scale, to_u32};
 use crate::quantity::parse_ratio;
+use crate::table::{Key, key};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of the shared part where no key gives a size; headroom and reserves are added to them.
@@ -39,52 +40,56 @@ impl Resolver<'_> {
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
         let frame_cells = (run.frame_len_max as u64).div_ceil(cell);
         // In whole cells, as a group counts those: two frames of maximum size below XOFF.
-        let xon_offset = self.int(HERE, "xon_offset_bytes").unwrap_or(2 * frame_cells * cell);
-        self.derive(HERE, "xon_offset_bytes", xon_offset);
+        let xon_offset = self.int(key!(HERE, "xon_offset_bytes")).unwrap_or(2 * frame_cells * cell);
+        self.derive(key!(HERE, "xon_offset_bytes"), xon_offset);
         let mut config = BufferConfig {
             cell_bytes: to_u32(cell),
             total_cells: 0,
-            sharing: self.choice(HERE, "buffer_sharing"),
+            sharing: self.choice(key!(HERE, "buffer_sharing")),
             alpha: self.alpha(),
-            voq_reserve_cells: cells(self.int(HERE, "voq_reserve_bytes").unwrap_or(0)),
-            pg_reserve_cells: cells(self.int(HERE, "pg_reserve_bytes").unwrap_or(0)),
+            voq_reserve_cells: cells(self.int(key!(HERE, "voq_reserve_bytes")).unwrap_or(0)),
+            pg_reserve_cells: cells(self.int(key!(HERE, "pg_reserve_bytes")).unwrap_or(0)),
             headroom_cells: self.headrooms(ports, run, cell),
             xon_offset_cells: cells(xon_offset),
         };
         let fixed = |config: &BufferConfig, pris| fixed_cells(config, ports, pris, lossless);
-        let total = match (self.int(HERE, "shared_cells"), self.int(HERE, "buffer_size_mb")) {
-            (Some(shared), size) => {
-                let total = shared + fixed(&config, self.pris);
-                let mib = (total * cell).div_ceil(MIB);
-                // `weft config show` prints both keys, and its output is a configuration: a size that agrees is
-                // accepted.
-                if size.is_some_and(|size| size != mib) {
-                    self.refuse_size(mib);
+        let total =
+            match (self.int(key!(HERE, "shared_cells")), self.int(key!(HERE, "buffer_size_mb"))) {
+                (Some(shared), size) => {
+                    let total = shared + fixed(&config, self.pris);
+                    let mib = (total * cell).div_ceil(MIB);
+                    // `weft config show` prints both keys, and its output is a configuration: a size that agrees is
+                    // accepted.
+                    if size.is_some_and(|size| size != mib) {
+                        self.refuse_size(mib);
+                    }
+                    total
                 }
-                total
-            }
-            (None, Some(mib)) => {
-                let total = (mib * MIB) / cell;
-                // Headroom for whole receive rings may leave little of a buffer whose size is set. Then it covers
-                // fewer frames of the rings whose length is not set.
-                let is_tight = fixed(&config, self.pris) > total / 2;
-                if self.timing == Timing::Live && is_tight && self.cover_less(run) {
-                    config.headroom_cells = self.headrooms(ports, run, cell);
+                (None, Some(mib)) => {
+                    let total = (mib * MIB) / cell;
+                    // Headroom for whole receive rings may leave little of a buffer whose size is set. Then it covers
+                    // fewer frames of the rings whose length is not set.
+                    let is_tight = fixed(&config, self.pris) > total / 2;
+                    if self.timing == Timing::Live && is_tight && self.cover_less(run) {
+                        config.headroom_cells = self.headrooms(ports, run, cell);
+                    }
+                    total
                 }
-                total
-            }
-            (None, None) => SHARED_BYTES / cell + fixed(&config, self.pris),
-        };
+                (None, None) => SHARED_BYTES / cell + fixed(&config, self.pris),
+            };
         if total > CELLS_MAX {
             // Each of the three can be the cause: the message stands at the first one that is set.
-            let keys = ["buffer_size_mb", "shared_cells", "headroom_bytes"];
-            let place = self.place_of(&keys.map(|key| (HERE, key)));
+            let place = self.place_of(&[
+                key!(HERE, "buffer_size_mb"),
+                key!(HERE, "shared_cells"),
+                key!(HERE, "headroom_bytes"),
+            ]);
             let message = format!(
                 "expected at most {CELLS_MAX} cells of {cell} bytes, found {total}; headroom and reserves count too"
             );
             self.refuse(place, "buffer.buffer_size_mb", message);
         }
-        self.derive(HERE, "buffer_size_mb", (total * cell).div_ceil(MIB));
+        self.derive(key!(HERE, "buffer_size_mb"), (total * cell).div_ceil(MIB));
         // After the rings were settled above: the warning names the bytes that follow without `headroom_bytes`.
         self.warn_of_small_headroom(ports, run, pfc, cell);
         config.total_cells = to_u32(total);
@@ -93,8 +98,8 @@ impl Resolver<'_> {
 
     /// Refuses a `buffer_size_mb` other than the `mib` MiB that follow from `shared_cells`.
     fn refuse_size(&mut self, mib: u64) {
-        let place = self.place("buffer", "buffer_size_mb");
-        let shared = self.place("buffer", "shared_cells");
+        let place = self.place(key!("buffer", "buffer_size_mb"));
+        let shared = self.place(key!("buffer", "shared_cells"));
         let message = format!(
             "expected {mib}, what buffer.shared_cells ({shared}) needs with headroom and reserves; leave out one of both"
         );
@@ -104,13 +109,13 @@ impl Resolver<'_> {
     /// Cells of headroom of one ingress group, by port; as set, else as needed.
     fn headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
         let needed = self.needed_headrooms(ports, run, cell);
-        let cells = match self.int("buffer", "headroom_bytes") {
+        let cells = match self.int(key!("buffer", "headroom_bytes")) {
             Some(bytes) => vec![to_u32(bytes.div_ceil(cell)); ports.len()],
             None => needed,
         };
         // One value is shown for all ports: the largest, which none of them exceeds.
         if let Some(&most) = cells.iter().max() {
-            self.derive("buffer", "headroom_bytes", u64::from(most) * cell);
+            self.derive(key!("buffer", "headroom_bytes"), u64::from(most) * cell);
         }
         cells
     }
@@ -134,7 +139,7 @@ impl Resolver<'_> {
         pfc: &PfcConfig,
         cell: u64,
     ) {
-        let Some(found) = self.int("buffer", "headroom_bytes") else { return };
+        let Some(found) = self.int(key!("buffer", "headroom_bytes")) else { return };
         if !pfc.enabled || pfc.lossless.is_empty() {
             return;
         }
@@ -158,13 +163,13 @@ impl Resolver<'_> {
             u64::from(cells) * cell,
             port.name,
         );
-        let place = self.place("buffer", "headroom_bytes");
+        let place = self.place(key!("buffer", "headroom_bytes"));
         self.warnings.push(Problem { place, key: "buffer.headroom_bytes".to_owned(), message });
     }
 
-    fn derive(&mut self, section: &'static str, key: &'static str, value: u64) {
+    fn derive(&mut self, key: Key, value: u64) {
         let value = Value::Int(i64::try_from(value).unwrap_or(i64::MAX));
-        self.derived.insert((section, 0, key), value);
+        self.derived.insert(key.slot(0), value);
     }
 
     fn cell_bytes(&mut self, frame_len_max: usize) -> u64 {
@@ -175,13 +180,13 @@ impl Resolver<'_> {
                 .max(512) as u64,
             Timing::Virtual => 256,
         };
-        self.derive("buffer", "cell_bytes", derived);
-        self.int("buffer", "cell_bytes").unwrap_or(derived)
+        self.derive(key!("buffer", "cell_bytes"), derived);
+        self.int(key!("buffer", "cell_bytes")).unwrap_or(derived)
     }
 
     fn alpha(&mut self) -> PerPri<Alpha> {
-        let value = self.get("buffer", "dt_alpha").unwrap_or(Value::Int(1));
-        let place = self.place("buffer", "dt_alpha");
+        let value = self.get(key!("buffer", "dt_alpha")).unwrap_or(Value::Int(1));
+        let place = self.place(key!("buffer", "dt_alpha"));
         self.per_pri(&value, &place, "buffer.dt_alpha", Alpha::ONE, |value| {
             // By its decimal text, which gives the fraction exactly; a float would round 0.1 before the dataplane
             // sees it.
@@ -205,18 +210,20 @@ impl Resolver<'_> {
             Timing::Live => RESPONSE_LIVE,
             Timing::Virtual => response_by_default(in_virtual_time.fixed_latency),
         };
-        self.derived.insert(("buffer", 0, "peer_response_us"), Value::Num(in_us(response)));
-        let set = self.num("buffer", "peer_response_us");
+        self.derived
+            .insert(key!("buffer", "peer_response_us").slot(0), Value::Num(in_us(response)));
+        let set = self.num(key!("buffer", "peer_response_us"));
         let response = set.map_or(response, |us| Span::from_ps(scale(us, 1e6)));
         match self.timing {
             Timing::Live => {
                 // Frames in the peer's transmit ring leave in spite of a PAUSE. Its length is not known here: the
                 // switch's own stands for it.
-                let rings = self.int("switch", "tx_ring_frames").unwrap_or(0) + rx_ring_frames;
+                let rings =
+                    self.int(key!("switch", "tx_ring_frames")).unwrap_or(0) + rx_ring_frames;
                 live_cells(port.rate, response, rings, port.frame_len_max, to_u32(cell))
             }
             Timing::Virtual => {
-                let cable_m = self.num("buffer", "cable_m").unwrap_or(0.0);
+                let cable_m = self.num(key!("buffer", "cable_m")).unwrap_or(0.0);
                 let headroom = Headroom {
                     rate: port.rate,
                     frame_len_max: port.frame_len_max,
@@ -240,17 +247,20 @@ impl Resolver<'_> {
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
         match plan_buffer(buffer, ports, self.pris, lossless) {
             Ok((_, plan)) => {
-                self.derive("buffer", "shared_cells", plan.shared);
+                self.derive(key!("buffer", "shared_cells"), plan.shared);
                 let shared = plan.shared * u64::from(buffer.cell_bytes);
                 // docs/spec/pipeline.md §8: the shared part / (2 x ports).
                 let derived = (shared / (2 * ports.len() as u64)).max(1);
-                self.derive("buffer", "queue_capacity_bytes", derived);
-                Some(self.int("buffer", "queue_capacity_bytes").unwrap_or(derived))
+                self.derive(key!("buffer", "queue_capacity_bytes"), derived);
+                Some(self.int(key!("buffer", "queue_capacity_bytes")).unwrap_or(derived))
             }
             Err(error) => {
-                let keys =
-                    ["buffer_size_mb", "headroom_bytes", "pg_reserve_bytes", "voq_reserve_bytes"];
-                let place = self.place_of(&keys.map(|key| ("buffer", key)));
+                let place = self.place_of(&[
+                    key!("buffer", "buffer_size_mb"),
+                    key!("buffer", "headroom_bytes"),
+                    key!("buffer", "pg_reserve_bytes"),
+                    key!("buffer", "voq_reserve_bytes"),
+                ]);
                 let message =
                     format!("expected room to share; {error}, of {} bytes", buffer.cell_bytes);
                 self.refuse(place, "buffer.buffer_size_mb", message);

@@ -18,6 +18,7 @@ use weft_pbr_switch::{self as pbr_switch, Role, Sizes, VcsConfig};
 use super::{Item, Place, Problem, Resolver, Value};
 use crate::choice::{CciOwner, RoleName};
 use crate::places::{Listen, MctpPlace, listen_place, mctp_place};
+use crate::table::{Key, key};
 use crate::value::{parse_oui, parse_uuid};
 
 /// Name of the CPU port, which leads to the switch's own functions. No other port may have it.
@@ -106,9 +107,11 @@ impl fmt::Display for CciGuard {
 impl Resolver<'_> {
     /// Listener for managers, with the problems of its keys.
     fn cci(&mut self) -> Option<CciConfig> {
-        let place = self.text("fabric", "cci").and_then(|text| listen_place(&text));
-        let is_insecure = self.get("fabric", "cci_insecure") == Some(Value::Bool(true));
-        let files = ["cci_ca", "cci_cert", "cci_key"].map(|key| self.text("fabric", key));
+        let place = self.text(key!("fabric", "cci")).and_then(|text| listen_place(&text));
+        let is_insecure = self.get(key!("fabric", "cci_insecure")) == Some(Value::Bool(true));
+        let files =
+            [key!("fabric", "cci_ca"), key!("fabric", "cci_cert"), key!("fabric", "cci_key")];
+        let files = files.map(|key| self.text(key));
         let set = files.iter().flatten().count();
         let guard = match (&place, set, is_insecure) {
             (None, 0, false) => return None,
@@ -125,12 +128,15 @@ impl Resolver<'_> {
                     .ok_or(BARE_TCP)
             }
         };
-        let at =
-            self.place_of(&[("fabric", "cci"), ("fabric", "cci_insecure"), ("fabric", "cci_ca")]);
+        let at = self.place_of(&[
+            key!("fabric", "cci"),
+            key!("fabric", "cci_insecure"),
+            key!("fabric", "cci_ca"),
+        ]);
         match guard {
             Err(message) => self.refuse(at, "fabric.cci", message),
             Ok(CciGuard::Insecure) => {
-                let place = self.place("fabric", "cci_insecure");
+                let place = self.place(key!("fabric", "cci_insecure"));
                 let (key, message) = ("fabric.cci_insecure".into(), INSECURE.to_owned());
                 self.warnings.push(Problem { place, key, message });
             }
@@ -141,9 +147,9 @@ impl Resolver<'_> {
 
     /// Listener for managers that speak MCTP, with the problems of its keys.
     fn mctp(&mut self) -> Option<MctpConfig> {
-        let at = self.text("fabric", "cci_mctp").and_then(|text| mctp_place(&text));
-        let is_insecure = self.get("fabric", "cci_mctp_insecure") == Some(Value::Bool(true));
-        let owner = self.choice("fabric", "cci_owner");
+        let at = self.text(key!("fabric", "cci_mctp")).and_then(|text| mctp_place(&text));
+        let is_insecure = self.get(key!("fabric", "cci_mctp_insecure")) == Some(Value::Bool(true));
+        let owner = self.choice(key!("fabric", "cci_owner"));
         // The kernel's MCTP counts as public: its EIDs take messages of local processes with raw sockets, and of all
         // devices on the bus.
         let is_public = at.is_some_and(|at| match at {
@@ -151,16 +157,15 @@ impl Resolver<'_> {
             MctpPlace::Kernel(_) => true,
         });
         let wrong = match (at, is_public, is_insecure) {
-            (_, true, false) => Some(("cci_mctp", PUBLIC_MCTP)),
-            (_, false, true) => Some(("cci_mctp_insecure", PRIVATE_IS_ENOUGH)),
-            (None, ..) if owner == CciOwner::First => Some(("cci_owner", NO_MCTP)),
+            (_, true, false) => Some((key!("fabric", "cci_mctp"), PUBLIC_MCTP)),
+            (_, false, true) => Some((key!("fabric", "cci_mctp_insecure"), PRIVATE_IS_ENOUGH)),
+            (None, ..) if owner == CciOwner::First => Some((key!("fabric", "cci_owner"), NO_MCTP)),
             _ => None,
         };
         if let Some((key, message)) = wrong {
-            let place = self.place("fabric", key);
-            self.refuse(place, &format!("fabric.{key}"), message);
+            self.refuse(self.place(key), &key.path(), message);
         } else if is_insecure {
-            let place = self.place("fabric", "cci_mctp_insecure");
+            let place = self.place(key!("fabric", "cci_mctp_insecure"));
             let (key, message) = ("fabric.cci_mctp_insecure".into(), INSECURE_MCTP.to_owned());
             self.warnings.push(Problem { place, key, message });
         }
@@ -173,15 +178,16 @@ impl Resolver<'_> {
     }
 
     fn has_role(&self, item: &Item) -> bool {
-        self.port_choice::<RoleName>(item, "role") != RoleName::L2
+        self.port_choice::<RoleName>(item, key!("port", "role")) != RoleName::L2
     }
 
     pub(super) fn role(&mut self, item: &Item, frame_len_max: usize) -> PortRole {
-        let payload = self.port_get(item, "max_payload").and_then(|value| value.as_int());
+        let payload =
+            self.port_get(item, key!("port", "max_payload")).and_then(|value| value.as_int());
         let payload_max = payload.and_then(|bytes| u16::try_from(bytes).ok()).unwrap_or(512);
-        let mode = self.port_choice(item, "tlp");
+        let mode = self.port_choice(item, key!("port", "tlp"));
         let link = TlpLink { mode, payload_max };
-        let role = match self.port_choice(item, "role") {
+        let role = match self.port_choice(item, key!("port", "role")) {
             RoleName::Usp => PortRole::Usp(link),
             RoleName::Dsp => PortRole::Dsp(link),
             RoleName::Fport => PortRole::Fport(link),
@@ -190,12 +196,12 @@ impl Resolver<'_> {
         };
         // PBR TLPs, which an fport carries, exist in flit mode only.
         if matches!(role, PortRole::Fport(_)) && mode == Mode::NonFlit {
-            let place = self.port_place(item, "tlp");
+            let place = self.port_place(item, key!("port", "tlp"));
             self.refuse(place, "port.tlp", "expected flit where the role is fport, found non-flit");
         }
         let need = usize::from(payload_max) + OVERHEAD;
         if frame_len_max < need {
-            let place = self.port_place(item, "max_payload");
+            let place = self.port_place(item, key!("port", "max_payload"));
             let message = format!(
                 "expected a max_frame of at least {need} bytes for {payload_max}, found {frame_len_max}"
             );
@@ -223,7 +229,7 @@ impl Resolver<'_> {
             let message = format!(
                 "expected another name: {CPU_PORT:?} is the port that a switch with roles adds"
             );
-            self.refuse(self.port_place(item, "name"), "port.name", message);
+            self.refuse(self.port_place(item, key!("port", "name")), "port.name", message);
         }
         // Resolved like a port of which nothing is set: keys of `[port_defaults]` hold for it, too.
         let item = Item { place: Place::Default, set: BTreeMap::new() };
@@ -234,12 +240,13 @@ impl Resolver<'_> {
     /// Priorities and OUI of TLPs.
     pub(super) fn tlp(&mut self) -> TlpConfig {
         let mut tlp = TlpConfig::for_pris(self.pris);
-        let mut pris = |key: &'static str| {
-            let (value, place) = (self.get("fabric", key), self.place("fabric", key));
-            self.pri_list(value.as_ref(), &place, &format!("fabric.{key}"))
+        let mut pris = |key: Key| {
+            let (value, place) = (self.get(key), self.place(key));
+            self.pri_list(value.as_ref(), &place, &key.path())
         };
-        let [of_tc, request, completion] =
-            ["tc_to_pri", "uio_req_pri", "uio_cpl_pri"].map(&mut pris);
+        let of_tc = pris(key!("fabric", "tc_to_pri"));
+        let request = pris(key!("fabric", "uio_req_pri"));
+        let completion = pris(key!("fabric", "uio_cpl_pri"));
         for (slot, pri) in tlp.tc_to_pri.iter_mut().zip(of_tc) {
             *slot = Pri::from_low_bits(pri);
         }
@@ -249,14 +256,15 @@ impl Resolver<'_> {
         // A request that waits for room would hold the completion behind it: routes could deadlock
         // (docs/spec/cxl-fabric.md).
         if tlp.uio_req_pri == tlp.uio_cpl_pri {
-            let place = self.place_of(&[("fabric", "uio_cpl_pri"), ("fabric", "uio_req_pri")]);
+            let place =
+                self.place_of(&[key!("fabric", "uio_cpl_pri"), key!("fabric", "uio_req_pri")]);
             let message = format!(
                 "expected another priority than uio_req_pri, found {} for both",
                 tlp.uio_cpl_pri.get()
             );
             self.refuse(place, "fabric.uio_cpl_pri", message);
         }
-        if let Some(oui) = self.text("fabric", "oui").and_then(|text| parse_oui(&text)) {
+        if let Some(oui) = self.text(key!("fabric", "oui")).and_then(|text| parse_oui(&text)) {
             tlp.oui = Oui(oui);
         }
         tlp
@@ -274,12 +282,12 @@ impl Resolver<'_> {
             }
             return None;
         };
-        let uuid = self.text("fabric", "uuid").and_then(|text| parse_uuid(&text));
+        let uuid = self.text(key!("fabric", "uuid")).and_then(|text| parse_uuid(&text));
         if uuid.is_none() {
             let items = self.settings.items("port").iter();
             let first = items
                 .filter(|item| self.has_role(item))
-                .map(|item| self.port_place(item, "role"))
+                .map(|item| self.port_place(item, key!("port", "role")))
                 .next();
             let message = "expected a UUID for a switch whose ports have roles, found none";
             self.refuse(first.unwrap_or(Place::Default), "fabric.uuid", message);
@@ -287,23 +295,27 @@ impl Resolver<'_> {
         let uuid = uuid.unwrap_or_default();
         // 63 bits, as `weft config show` prints the serial number as a TOML integer.
         let low = u128::from_be_bytes(uuid) & u128::from(u64::MAX >> 1);
-        let serial = self.int("fabric", "serial").unwrap_or(u64::try_from(low).unwrap_or_default());
+        let serial =
+            self.int(key!("fabric", "serial")).unwrap_or(u64::try_from(low).unwrap_or_default());
         let shown = Value::Int(i64::try_from(serial).unwrap_or(i64::MAX));
-        self.derived.insert(("fabric", 0, "serial"), shown);
-        let size = |key| self.int("fabric", key).map_or(0, super::to_usize);
-        let number = |key| self.int("fabric", key).and_then(|int| u16::try_from(int).ok());
+        self.derived.insert(key!("fabric", "serial").slot(0), shown);
+        let size = |key| self.int(key).map_or(0, super::to_usize);
+        let number = |key| self.int(key).and_then(|int| u16::try_from(int).ok());
         let sizes = Sizes {
-            fast: size("fast"),
-            fast_idt: size("fast_idt"),
-            ldst: size("ldst"),
-            ldst_idt: size("ldst_idt"),
+            fast: size(key!("fabric", "fast")),
+            fast_idt: size(key!("fabric", "fast_idt")),
+            ldst: size(key!("fabric", "ldst")),
+            ldst_idt: size(key!("fabric", "ldst_idt")),
         };
-        let (groups, threads) = (number("groups").unwrap_or(256), number("threads").unwrap_or(2));
+        let (groups, threads) = (
+            number(key!("fabric", "groups")).unwrap_or(256),
+            number(key!("fabric", "threads")).unwrap_or(2),
+        );
         let switch = pbr_switch::SwitchConfig {
             ports: self.component_ports(ports),
             groups,
             sizes,
-            bind_time: Span::from_ms(self.int("fabric", "bind_time_ms").unwrap_or(1)),
+            bind_time: Span::from_ms(self.int(key!("fabric", "bind_time_ms")).unwrap_or(1)),
             threads,
             vcses: self.vcses(ports),
             static_init: self.static_init(),
@@ -314,9 +326,9 @@ impl Resolver<'_> {
         if self.problems.is_empty()
             && let Err(error) = pbr_switch::Switch::new(switch.clone())
         {
-            let sizes = [("fabric", "fast"), ("fabric", "ldst"), ("fabric", "uuid")];
+            let sizes = [key!("fabric", "fast"), key!("fabric", "ldst"), key!("fabric", "uuid")];
             let place = match error {
-                pbr_switch::ConfigError::StaticInit(_) => self.place_of(&[("fabric", "pid")]),
+                pbr_switch::ConfigError::StaticInit(_) => self.place_of(&[key!("fabric", "pid")]),
                 _ => self.place_of(&sizes),
             };
             self.refuse(place, "fabric", error.to_string());
@@ -333,7 +345,7 @@ impl Resolver<'_> {
                 PortRole::Dsp(_) => Role::Dsp,
                 PortRole::Fport(_) => Role::Fabric,
             };
-            let pids = self.port_get(item, "pids").and_then(|value| value.as_int());
+            let pids = self.port_get(item, key!("port", "pids")).and_then(|value| value.as_int());
             let pids = pids.and_then(|int| u8::try_from(int).ok()).unwrap_or(1);
             Some(pbr_switch::PortConfig { port: PortId::new(index)?, role, pids })
         };

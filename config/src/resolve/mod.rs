@@ -35,7 +35,7 @@ use weft_toml::{ConfigError, Place, Problem};
 use super::choice::Choice;
 use super::param::{Apply, Form, Param};
 use super::settings::{Item, Setting, Settings};
-use super::table::{self, SECTIONS};
+use super::table::{self, Key, SECTIONS, key};
 use super::value::Value;
 
 pub(crate) use buffer::{in_us, response_by_default};
@@ -236,7 +236,7 @@ fn item_setting(
 }
 
 fn pris_of(settings: &Settings) -> i64 {
-    let set = settings.table("switch", "num_priorities");
+    let set = settings.at(key!("switch", "num_priorities"));
     set.and_then(|set| set.value.as_int()).unwrap_or(4)
 }
 
@@ -281,11 +281,9 @@ impl<'a> Resolver<'a> {
     }
 
     /// A table's value: as set, else the default.
-    fn get(&self, section: &'static str, key: &'static str) -> Option<Value> {
-        if let Some(set) = self.settings.table(section, key) {
-            return Some(set.value.clone());
-        }
-        self.default_of(section, key)
+    fn get(&self, key: Key) -> Option<Value> {
+        let set = self.settings.at(key).map(|set| set.value.clone());
+        set.or_else(|| self.default_of(key.section, key.name))
     }
 
     fn default_of(&self, section: &'static str, key: &'static str) -> Option<Value> {
@@ -296,69 +294,69 @@ impl<'a> Resolver<'a> {
     }
 
     /// Where a table's value was set.
-    fn place(&self, section: &'static str, key: &'static str) -> Place {
-        self.settings.table(section, key).map_or(Place::Default, |set| set.place.clone())
+    fn place(&self, key: Key) -> Place {
+        self.place_of(&[key])
     }
 
     /// Where the first of these keys was set. Of two keys that contradict each other, one may be a default, which has
     /// no place.
-    fn place_of(&self, keys: &[(&'static str, &'static str)]) -> Place {
-        let set = keys.iter().find_map(|(section, key)| self.settings.table(section, key));
+    fn place_of(&self, keys: &[Key]) -> Place {
+        let set = keys.iter().find_map(|key| self.settings.at(*key));
         set.map_or(Place::Default, |set| set.place.clone())
     }
 
-    fn int(&self, section: &'static str, key: &'static str) -> Option<u64> {
-        self.get(section, key)?.as_int().and_then(|int| u64::try_from(int).ok())
+    fn int(&self, key: Key) -> Option<u64> {
+        self.get(key)?.as_int().and_then(|int| u64::try_from(int).ok())
     }
 
-    fn num(&self, section: &'static str, key: &'static str) -> Option<f64> {
-        self.get(section, key)?.as_num()
+    fn num(&self, key: Key) -> Option<f64> {
+        self.get(key)?.as_num()
     }
 
-    fn is(&self, section: &'static str, key: &'static str, word: &str) -> bool {
-        self.get(section, key).is_some_and(|value| value.as_text() == Some(word))
+    fn is(&self, key: Key, word: &str) -> bool {
+        self.get(key).is_some_and(|value| value.as_text() == Some(word))
     }
 
     /// The value of a table's key that takes words.
-    fn choice<T: Choice>(&self, section: &'static str, key: &'static str) -> T {
-        self.get(section, key).as_ref().map_or_else(|| no_word(key), chosen)
+    fn choice<T: Choice>(&self, key: Key) -> T {
+        self.get(key).as_ref().map_or_else(|| no_word(key.name), chosen)
     }
 
     /// The value of a port's key that takes words.
-    fn port_choice<T: Choice>(&self, item: &Item, key: &'static str) -> T {
-        self.port_get(item, key).as_ref().map_or_else(|| no_word(key), chosen)
+    fn port_choice<T: Choice>(&self, item: &Item, key: Key) -> T {
+        self.port_get(item, key).as_ref().map_or_else(|| no_word(key.name), chosen)
     }
 
-    fn flag(&self, section: &'static str, key: &'static str) -> bool {
-        self.get(section, key) == Some(Value::Bool(true))
+    fn flag(&self, key: Key) -> bool {
+        self.get(key) == Some(Value::Bool(true))
     }
 
-    fn text(&self, section: &'static str, key: &'static str) -> Option<String> {
-        self.get(section, key)?.as_text().map(str::to_owned)
+    fn text(&self, key: Key) -> Option<String> {
+        self.get(key)?.as_text().map(str::to_owned)
     }
 
     /// The texts of a list's members.
-    fn texts(&self, section: &'static str, key: &'static str) -> Vec<String> {
-        let list = self.get(section, key);
+    fn texts(&self, key: Key) -> Vec<String> {
+        let list = self.get(key);
         let members = list.iter().flat_map(Value::members);
         members.filter_map(Value::as_text).map(str::to_owned).collect()
     }
 
     /// A port's value: its own, else that of `port_defaults`, else the default.
-    fn port_get(&self, item: &Item, key: &'static str) -> Option<Value> {
-        if let Some(set) = item.set.get(key) {
+    fn port_get(&self, item: &Item, key: Key) -> Option<Value> {
+        if let Some(set) = item.set.get(key.name) {
             return Some(set.value.clone());
         }
-        match self.settings.table("port_defaults", key) {
+        match self.settings.table("port_defaults", key.name) {
             Some(set) => Some(set.value.clone()),
-            None => self.default_of("port", key),
+            None => self.default_of(key.section, key.name),
         }
     }
 
     /// Where a port's value was set; else where the port begins.
-    fn port_place(&self, item: &Item, key: &'static str) -> Place {
-        let own = item.set.get(key);
-        let set = own.or_else(|| self.settings.table("port_defaults", key));
+    fn port_place(&self, item: &Item, key: Key) -> Place {
+        let own = item.set.get(key.name);
+        let set = own.or_else(|| self.settings.table("port_defaults", key.name));
         set.map_or_else(|| item.place.clone(), |set| set.place.clone())
     }
 
@@ -450,8 +448,8 @@ impl<'a> Resolver<'a> {
             mirror: None,
             tx_off: PortSet::EMPTY,
             lossy_watermarks: run.sai.is_some(),
-            seed: self.int("switch", "seed")?,
-            tx_ring_frames: to_usize(self.int("switch", "tx_ring_frames")?),
+            seed: self.int(key!("switch", "seed"))?,
+            tx_ring_frames: to_usize(self.int(key!("switch", "tx_ring_frames"))?),
             tlp: self.tlp(),
         })
     }
@@ -459,19 +457,18 @@ impl<'a> Resolver<'a> {
     /// Reports an error of [`Snapshot::compile`] at the key that most likely caused it. Checks above have refused
     /// most of these with a better place.
     fn refuse_snapshot(&mut self, error: &SnapshotError) {
-        let (section, key) = match error {
-            SnapshotError::Buffer(_) => ("buffer", "buffer_size_mb"),
-            SnapshotError::Classes(_) => ("pfc", "pri_to_pfc"),
-            SnapshotError::Red(_) => ("ecn", "ecn_threshold_low"),
-            SnapshotError::Pris(_) | SnapshotError::Pri { .. } => ("switch", "num_priorities"),
+        let key = match error {
+            SnapshotError::Buffer(_) => key!("buffer", "buffer_size_mb"),
+            SnapshotError::Classes(_) => key!("pfc", "pri_to_pfc"),
+            SnapshotError::Red(_) => key!("ecn", "ecn_threshold_low"),
+            SnapshotError::Pris(_) | SnapshotError::Pri { .. } => key!("switch", "num_priorities"),
             SnapshotError::Ports(_)
             | SnapshotError::Lag(_)
             | SnapshotError::Vlan(_)
             | SnapshotError::Group(_)
-            | SnapshotError::Restart(_) => ("switch", "name"),
+            | SnapshotError::Restart(_) => key!("switch", "name"),
         };
-        let place = self.place(section, key);
-        self.refuse(place, &format!("{section}.{key}"), error.to_string());
+        self.refuse(self.place(key), &key.path(), error.to_string());
     }
 }
 

@@ -20,20 +20,35 @@ use weft_parsers::{AddrKey, AddrSpace, AfhMode, MacAddr, ParseConfig, Vid};
 
 use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usize};
 use crate::choice::{DeviceIs, DeviceKind, LoopAction, UnknownUnicast, VlanMode};
+use crate::table::{Key, key};
 use crate::value::{parse_addr, parse_reserved_group, vid_range};
 
 /// Bit/s of a Gbit/s.
 const GBPS: f64 = 1e9;
 const MBPS: f64 = 1e6;
 
+/// The key of the map from a wire field to priorities.
+const fn map_of(source: PriSource) -> Key {
+    Key::of("classify", source.map_key())
+}
+
+/// The table has the key of every source: fails to compile otherwise, like `key!`.
+const _: () = {
+    let mut sources: &[PriSource] = &PriSource::ALL;
+    while let [source, rest @ ..] = sources {
+        map_of(*source);
+        sources = rest;
+    }
+};
+
 impl Resolver<'_> {
     pub(super) fn maps(&mut self) -> PriMaps {
         let mut maps = PriMaps::for_pris(self.pris);
         // The map of PCP comes first in `ALL`: those of DSCP and EXP are derived from it by default.
         for source in PriSource::ALL {
-            let key = source.map_key();
-            let (value, place) = (self.get("classify", key), self.place("classify", key));
-            let given = self.pri_list(value.as_ref(), &place, &format!("classify.{key}"));
+            let key = map_of(source);
+            let (value, place) = (self.get(key), self.place(key));
+            let given = self.pri_list(value.as_ref(), &place, &key.path());
             // The map of PCP is complete by now: changes of it carry over to the maps that derive from it.
             maps.derive_from_pcp(source);
             let map = maps.of_mut(source);
@@ -41,7 +56,7 @@ impl Resolver<'_> {
             // That of PCP has a default in the table; the others are shown as derived.
             if source != PriSource::Pcp {
                 let shown = map.iter().map(|pri| Value::Int(pri.get().into())).collect();
-                self.derived.insert(("classify", 0, key), Value::List(shown));
+                self.derived.insert(key.slot(0), Value::List(shown));
             }
         }
         maps.pri_to_pg = self.priority_groups();
@@ -52,13 +67,13 @@ impl Resolver<'_> {
     fn priority_groups(&mut self) -> PerPri<u8> {
         const KEY: &str = "classify.pri_to_pg";
         let mut groups = PerPri(Pri::ALL.map(Pri::get));
-        if let Some(given) = self.get("classify", "pri_to_pg") {
-            let place = self.place("classify", "pri_to_pg");
+        if let Some(given) = self.get(key!("classify", "pri_to_pg")) {
+            let place = self.place(key!("classify", "pri_to_pg"));
             let read = |value: &Value| u8::try_from(value.as_int()?).ok();
             groups = self.per_pri(&given, &place, KEY, 0, read);
         }
         let shown = groups.0.iter().take(self.pris).map(|&group| Value::Int(group.into()));
-        self.derived.insert(("classify", 0, "pri_to_pg"), Value::List(shown.collect()));
+        self.derived.insert(key!("classify", "pri_to_pg").slot(0), Value::List(shown.collect()));
         groups
     }
 
@@ -70,7 +85,8 @@ impl Resolver<'_> {
             Some((pri.get(), other.get(), groups[pri]))
         });
         if let Some((pri, other, group)) = shared {
-            let place = self.place_of(&[("classify", "pri_to_pg"), ("pfc", "pfc_priorities")]);
+            let place =
+                self.place_of(&[key!("classify", "pri_to_pg"), key!("pfc", "pfc_priorities")]);
             let message = format!(
                 "expected a group of its own for lossless priority {pri}, found {group} for {pri} and {other}"
             );
@@ -93,13 +109,13 @@ impl Resolver<'_> {
                 self.refuse(item.place.clone(), "port.name", "expected a name for this port");
                 continue;
             };
-            let place = self.port_place(item, "name");
+            let place = self.port_place(item, key!("port", "name"));
             if let Some(first) = names.insert(name.to_owned(), place.clone()) {
                 let message =
                     format!("expected each port once, found {name:?} here and at {first}");
                 self.refuse(place, "port.name", message);
             }
-            let kind: DeviceKind = self.port_choice(item, "kind");
+            let kind: DeviceKind = self.port_choice(item, key!("port", "kind"));
             let device = text("device").unwrap_or(name);
             // An interface is the same device whatever the kind of port; taps, files and DPDK devices have names of
             // their own.
@@ -109,7 +125,7 @@ impl Resolver<'_> {
             {
                 let message =
                     format!("expected a device of its own, found {device:?} at port {other:?} too");
-                self.refuse(self.port_place(item, "device"), "port.device", message);
+                self.refuse(self.port_place(item, key!("port", "device")), "port.device", message);
             }
             ports.push(self.port(index, item, name));
         }
@@ -121,39 +137,52 @@ impl Resolver<'_> {
             me.port_get(item, key).and_then(|value| value.as_text().map(str::to_owned))
         };
         let frame_len_max = self.frame_len(index, item);
-        let default_pri = self.port_get(item, "default_pri");
-        let place = self.port_place(item, "default_pri");
+        let default_pri = self.port_get(item, key!("port", "default_pri"));
+        let place = self.port_place(item, key!("port", "default_pri"));
         let default_pri = self.pri_list(default_pri.as_ref(), &place, "port.default_pri");
-        if text(self, "flow_control").as_deref() == Some("cbfc") {
+        if text(self, key!("port", "flow_control")).as_deref() == Some("cbfc") {
             let message = "expected \"pfc\" or \"none\", found \"cbfc\": credits pass the switch from end to end and ask nothing of its ports; take \"none\"";
-            self.refuse(self.port_place(item, "flow_control"), "port.flow_control", message);
+            self.refuse(
+                self.port_place(item, key!("port", "flow_control")),
+                "port.flow_control",
+                message,
+            );
         }
         // By default no port can fill the FDB for the others.
-        let learned_max = self.port_int(item, "max_learned").or_else(|| self.fair_share());
+        let learned_max =
+            self.port_int(item, key!("port", "max_learned")).or_else(|| self.fair_share());
         let learned_max = learned_max.unwrap_or(0);
         let shown = i64::try_from(learned_max).unwrap_or(i64::MAX);
-        self.derived.insert(("port", index, "max_learned"), Value::Int(shown));
+        self.derived.insert(key!("port", "max_learned").slot(index), Value::Int(shown));
         let parse = self.parse(index, item);
         PortConfig {
             name: name.to_owned(),
-            rate: self.rate(item, "port_bandwidth_gbps").unwrap_or(LinkRate::gbps(1)),
+            rate: self.rate(item, key!("port", "port_bandwidth_gbps")).unwrap_or(LinkRate::gbps(1)),
             trust: self.trust(item, parse.afh),
             parse,
             default_pri: Pri::from_low_bits(default_pri.first().copied().unwrap_or(0)),
             vlan: self.vlan(item),
             learned_max: to_u32(learned_max),
             storm: StormLimits {
-                broadcast: self.storm(item, "storm_broadcast", "storm_broadcast_mbps"),
+                broadcast: self.storm(
+                    item,
+                    key!("port", "storm_broadcast"),
+                    key!("port", "storm_broadcast_mbps"),
+                ),
                 unknown_unicast: self.storm(
                     item,
-                    "storm_unknown_unicast",
-                    "storm_unknown_unicast_mbps",
+                    key!("port", "storm_unknown_unicast"),
+                    key!("port", "storm_unknown_unicast_mbps"),
                 ),
-                multicast: self.storm(item, "storm_multicast", "storm_multicast_mbps"),
+                multicast: self.storm(
+                    item,
+                    key!("port", "storm_multicast"),
+                    key!("port", "storm_multicast_mbps"),
+                ),
             },
             egress: self.egress(item, frame_len_max),
             frame_len_max,
-            pfc: text(self, "flow_control").as_deref() == Some("pfc"),
+            pfc: text(self, key!("port", "flow_control")).as_deref() == Some("pfc"),
             role: self.role(item, frame_len_max),
         }
     }
@@ -161,63 +190,62 @@ impl Resolver<'_> {
     /// Entries that each port may learn so that all ports together fit the FDB.
     fn fair_share(&self) -> Option<u64> {
         let ports = self.settings.items("port").len().max(1) as u64;
-        Some((self.int("fdb", "capacity")? / ports).max(1))
+        Some((self.int(key!("fdb", "capacity"))? / ports).max(1))
     }
 
     fn frame_len(&mut self, index: usize, item: &Item) -> usize {
-        let most = self.int("switch", "max_frame").unwrap_or(1_522);
-        let len = self.port_int(item, "max_frame").unwrap_or(most);
+        let most = self.int(key!("switch", "max_frame")).unwrap_or(1_522);
+        let len = self.port_int(item, key!("port", "max_frame")).unwrap_or(most);
         if len > most {
-            let place = self.port_place(item, "max_frame");
+            let place = self.port_place(item, key!("port", "max_frame"));
             let message = format!("expected at most switch.max_frame, {most}, found {len}");
             self.refuse(place, "port.max_frame", message);
         }
         let shown = i64::try_from(len).unwrap_or(i64::MAX);
-        self.derived.insert(("port", index, "max_frame"), Value::Int(shown));
+        self.derived.insert(key!("port", "max_frame").slot(index), Value::Int(shown));
         to_usize(len)
     }
 
-    fn port_int(&self, item: &Item, key: &'static str) -> Option<u64> {
+    fn port_int(&self, item: &Item, key: Key) -> Option<u64> {
         self.port_get(item, key)?.as_int().and_then(|int| u64::try_from(int).ok())
     }
 
-    fn rate(&self, item: &Item, key: &'static str) -> Option<LinkRate> {
+    fn rate(&self, item: &Item, key: Key) -> Option<LinkRate> {
         LinkRate::bps(scale(self.port_get(item, key)?.as_num()?, GBPS))
     }
 
     fn parse(&mut self, index: usize, item: &Item) -> ParseConfig {
         let tpids = self.tpids();
-        let number = |key| {
-            self.int("formats", key).and_then(|int| u16::try_from(int).ok()).unwrap_or_default()
-        };
+        let number =
+            |key| self.int(key).and_then(|int| u16::try_from(int).ok()).unwrap_or_default();
         let given = item.set.get("mac").and_then(|set| set.value.as_text()?.parse().ok());
         let config = ParseConfig {
-            afh: self.port_choice(item, "afh"),
-            gen2_order: self.choice("formats", "gen2_order"),
+            afh: self.port_choice(item, key!("port", "afh")),
+            gen2_order: self.choice(key!("formats", "gen2_order")),
             tpids,
-            mac_type1: number("mac_type1"),
-            mac_type2: number("mac_type2"),
-            udp_type1: number("udp_type1_port"),
-            udp_type2: number("udp_type2_port"),
+            mac_type1: number(key!("formats", "mac_type1")),
+            mac_type2: number(key!("formats", "mac_type2")),
+            udp_type1: number(key!("formats", "udp_type1_port")),
+            udp_type2: number(key!("formats", "udp_type2_port")),
             port_mac: match (given, self.timing) {
                 (Some(mac), _) => mac,
                 (None, Timing::Live) => MacAddr::ZERO, // until its device is open
                 (None, Timing::Virtual) => {
-                    made_mac(&self.text("switch", "name").unwrap_or_default(), index)
+                    made_mac(&self.text(key!("switch", "name")).unwrap_or_default(), index)
                 }
             },
         };
         // The address of an interface is not known yet: show none.
         if config.port_mac != MacAddr::ZERO {
             let shown = Value::Text(config.port_mac.to_string());
-            self.derived.insert(("port", index, "mac"), shown);
+            self.derived.insert(key!("port", "mac").slot(index), shown);
         }
         config
     }
 
     /// TPIDs of VLAN tags. Each port asks; the problems of a bad list are the same, and one of them is left.
     fn tpids(&mut self) -> Tpids {
-        let value = self.get("formats", "tpid");
+        let value = self.get(key!("formats", "tpid"));
         let members = value.iter().flat_map(Value::members).filter_map(Value::as_int);
         let tpids: Vec<u16> = members.filter_map(|int| u16::try_from(int).ok()).collect();
         let twice = tpids
@@ -226,24 +254,24 @@ impl Resolver<'_> {
             .find(|(at, tpid)| tpids.iter().take(*at).any(|before| before == *tpid));
         if let Some((_, twice)) = twice {
             let message = format!("expected each EtherType once, found {twice:#06x} twice");
-            self.refuse(self.place("formats", "tpid"), "formats.tpid", message);
+            self.refuse(self.place(key!("formats", "tpid")), "formats.tpid", message);
         }
         Tpids::new(&tpids).unwrap_or(Tpids::CTAG)
     }
 
     pub(super) fn trust(&mut self, item: &Item, afh: AfhMode) -> Vec<PriSource> {
-        let value = self.port_get(item, "trust");
+        let value = self.port_get(item, key!("port", "trust"));
         let mut trust = Vec::new();
         for word in value.iter().flat_map(Value::members) {
             let source = chosen(word);
             if trust.contains(&source) {
-                let place = self.port_place(item, "trust");
+                let place = self.port_place(item, key!("port", "trust"));
                 let message = format!("expected each field once, found {word} twice");
                 self.refuse(place, "port.trust", message);
             }
             // A lite port reads no EtherType, and finds no label (docs/spec/pipeline.md §2).
             if source == PriSource::Exp && afh == AfhMode::Lite {
-                let place = self.port_place(item, "trust");
+                let place = self.port_place(item, key!("port", "trust"));
                 let message =
                     format!("expected a field that a frame can carry, found {word} on a lite port");
                 self.refuse(place, "port.trust", message);
@@ -258,28 +286,23 @@ impl Resolver<'_> {
             let vid = self.port_int(item, key)?;
             Vid::new(u16::try_from(vid).ok()?)
         };
-        let pvid = vid("pvid").unwrap_or(Vid::from_low_bits(1));
-        match self.port_choice(item, "vlan") {
+        let pvid = vid(key!("port", "pvid")).unwrap_or(Vid::from_low_bits(1));
+        match self.port_choice(item, key!("port", "vlan")) {
             VlanMode::Access => PortMode::Access { pvid },
             VlanMode::Trunk => {
-                let allowed = self.port_get(item, "allowed");
+                let allowed = self.port_get(item, key!("port", "allowed"));
                 let ranges =
                     allowed.iter().flat_map(Value::members).filter_map(|vids| match vids {
                         Value::Int(vid) => u16::try_from(*vid).ok().map(|vid| vid..=vid),
                         vids => vid_range(vids.as_text()?).map(|(first, last)| first..=last),
                     });
-                PortMode::Trunk { allowed: ranges.collect(), native: vid("native") }
+                PortMode::Trunk { allowed: ranges.collect(), native: vid(key!("port", "native")) }
             }
             VlanMode::Transparent => PortMode::Transparent { pvid },
         }
     }
 
-    fn storm(
-        &mut self,
-        item: &Item,
-        frames: &'static str,
-        mbps: &'static str,
-    ) -> Option<StormLimit> {
+    fn storm(&mut self, item: &Item, frames: Key, mbps: Key) -> Option<StormLimit> {
         let by_frames = self.port_int(item, frames).map(StormLimit::FramesPerSecond);
         let by_bits = self.port_get(item, mbps).and_then(|value| value.as_num());
         let by_bits = by_bits.map(|num| StormLimit::BitsPerSecond(scale(num, MBPS)));
@@ -288,23 +311,23 @@ impl Resolver<'_> {
             let place = self.port_place(item, mbps);
             self.refuse(
                 place,
-                &format!("port.{mbps}"),
-                format!("expected this or {frames}, found both"),
+                &mbps.path(),
+                format!("expected this or {}, found both", frames.name),
             );
         }
         by_frames.or(by_bits)
     }
 
     fn egress(&mut self, item: &Item, frame_len_max: usize) -> EgressConfig {
-        let strict_value = self.port_get(item, "strict");
-        let place = self.port_place(item, "strict");
+        let strict_value = self.port_get(item, key!("port", "strict"));
+        let place = self.port_place(item, key!("port", "strict"));
         let strict = self.pri_list(strict_value.as_ref(), &place, "port.strict");
-        let weights = self.port_get(item, "weights").unwrap_or(Value::Int(1));
-        let place = self.port_place(item, "weights");
+        let weights = self.port_get(item, key!("port", "weights")).unwrap_or(Value::Int(1));
+        let place = self.port_place(item, key!("port", "weights"));
         let read = |value: &Value| u32::try_from(value.as_int()?).ok();
         let weights = self.per_pri(&weights, &place, "port.weights", 1, read);
-        let pri_rates = self.port_get(item, "pri_max_rate_gbps");
-        let place = self.port_place(item, "pri_max_rate_gbps");
+        let pri_rates = self.port_get(item, key!("port", "pri_max_rate_gbps"));
+        let place = self.port_place(item, key!("port", "pri_max_rate_gbps"));
         let pri_max_rate = match pri_rates {
             Some(rates) => {
                 let read = |value: &Value| Some(LinkRate::bps(scale(value.as_num()?, GBPS)));
@@ -312,24 +335,25 @@ impl Resolver<'_> {
             }
             None => PerPri([None; 8]),
         };
-        let burst_ms = self.port_get(item, "rate_burst_ms").and_then(|value| value.as_num());
+        let burst_ms =
+            self.port_get(item, key!("port", "rate_burst_ms")).and_then(|value| value.as_num());
         EgressConfig {
             strict: strict.into_iter().map(Pri::from_low_bits).collect::<PriSet>(),
-            mode: self.port_choice(item, "scheduler"),
+            mode: self.port_choice(item, key!("port", "scheduler")),
             weights,
             pri_max_rate,
-            port_max_rate: self.rate(item, "max_rate_gbps"),
+            port_max_rate: self.rate(item, key!("port", "max_rate_gbps")),
             burst: Span::from_us(scale(burst_ms.unwrap_or(2.0), 1e3)),
             frame_max: to_u32(frame_len_max as u64),
         }
     }
 
     pub(super) fn forward(&mut self) -> ForwardConfig {
-        let capacity = to_usize(self.int("fdb", "capacity").unwrap_or(65_536));
+        let capacity = to_usize(self.int(key!("fdb", "capacity")).unwrap_or(65_536));
         let static_entries = self.static_entries();
         // Static entries take room of the FDB, and never age.
         if static_entries.len() > capacity {
-            let place = self.place("fdb", "capacity");
+            let place = self.place(key!("fdb", "capacity"));
             let message = format!(
                 "expected room for {} static entries, found {capacity}",
                 static_entries.len()
@@ -340,18 +364,19 @@ impl Resolver<'_> {
         let reserved_groups = self.reserved_groups();
         let groups = self.groups(reserved_groups);
         let seconds =
-            |key, unset| Span::from_ms(self.int("fdb", key).unwrap_or(unset).saturating_mul(1_000));
+            |key, unset| Span::from_ms(self.int(key).unwrap_or(unset).saturating_mul(1_000));
         ForwardConfig {
             fdb_capacity: capacity,
-            ageing: seconds("ageing_s", 300),
-            flood_unknown: self.choice::<UnknownUnicast>("fdb", "unknown_unicast")
+            ageing: seconds(key!("fdb", "ageing_s"), 300),
+            flood_unknown: self.choice::<UnknownUnicast>(key!("fdb", "unknown_unicast"))
                 == UnknownUnicast::Flood,
             reserved_groups,
             loop_probes,
             probe_key: [0; 2], // drawn when it starts
-            loop_block: (self.choice::<LoopAction>("fdb", "loop_action") == LoopAction::Block)
-                .then(|| seconds("loop_block_s", 10)),
-            sticky: seconds("sticky_s", 10),
+            loop_block: (self.choice::<LoopAction>(key!("fdb", "loop_action"))
+                == LoopAction::Block)
+                .then(|| seconds(key!("fdb", "loop_block_s"), 10)),
+            sticky: seconds(key!("fdb", "sticky_s"), 10),
             static_entries,
             groups,
         }
@@ -360,13 +385,13 @@ impl Resolver<'_> {
     /// Whether probes prove loops. In virtual time they do not: a probe would not come back from the files that play
     /// the neighbours.
     fn loop_probes(&mut self) -> bool {
-        let given = self.get("fdb", "loop_probe");
+        let given = self.get(key!("fdb", "loop_probe"));
         let wanted = given.map_or_else(
             // The conformance tests that speak SAI count every frame, probes included.
-            || self.text("sai", "listen").is_none(),
+            || self.text(key!("sai", "listen")).is_none(),
             |value| value == Value::Bool(true),
         );
-        self.derived.insert(("fdb", 0, "loop_probe"), Value::Bool(wanted));
+        self.derived.insert(key!("fdb", "loop_probe").slot(0), Value::Bool(wanted));
         wanted && self.timing == Timing::Live
     }
 
@@ -417,10 +442,10 @@ impl Resolver<'_> {
     /// Reserved groups that are forwarded: bit n is 01-80-C2-00-00-0n.
     fn reserved_groups(&mut self) -> u16 {
         let mut bits = 0;
-        for text in self.texts("fdb", "reserved_groups") {
+        for text in self.texts(key!("fdb", "reserved_groups")) {
             let bit = parse_reserved_group(&text).map_or(0, |digit| 1 << digit);
             if bits & bit != 0 {
-                let place = self.place("fdb", "reserved_groups");
+                let place = self.place(key!("fdb", "reserved_groups"));
                 let message = format!("expected each group once, found {text:?} again");
                 self.refuse(place, "fdb.reserved_groups", message);
             }

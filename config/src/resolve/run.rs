@@ -18,6 +18,7 @@ use super::{CPU_PORT, Item, Problem, Resolver, Value, to_usize};
 use crate::Timing;
 use crate::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
 use crate::places::listen_addr;
+use crate::table::{Key, key};
 
 /// Frames that a receive ring holds unless it is set: those that arrive within a millisecond or two while the worker
 /// does not run, at the speed of a software switch.
@@ -139,21 +140,21 @@ pub fn default_socket(name: &str) -> PathBuf {
 
 impl Resolver<'_> {
     pub(super) fn run(&mut self) -> RunConfig {
-        let name = self.text("switch", "name").unwrap_or_default();
-        let socket = match self.text("run", "socket") {
+        let name = self.text(key!("switch", "name")).unwrap_or_default();
+        let socket = match self.text(key!("run", "socket")) {
             Some(socket) => PathBuf::from(socket),
             None => default_socket(&name),
         };
         let shown = Value::Text(socket.display().to_string());
-        self.derived.insert(("run", 0, "socket"), shown);
-        let workers = to_usize(self.int("run", "workers").unwrap_or(1));
+        self.derived.insert(key!("run", "socket").slot(0), shown);
+        let workers = to_usize(self.int(key!("run", "workers")).unwrap_or(1));
         let cores = self.cores(workers);
         let priority = self.priority();
         let in_virtual_time = self.in_virtual_time();
         let ports = self.settings.items("port");
         // A port belongs to one worker: the others would have nothing to do.
         if workers > ports.len().max(1) {
-            let place = self.place("run", "workers");
+            let place = self.place(key!("run", "workers"));
             let message =
                 format!("expected at most one worker a port, found {workers} for {}", ports.len());
             self.refuse(place, "run.workers", message);
@@ -162,19 +163,19 @@ impl Resolver<'_> {
             workers,
             cores,
             priority,
-            pause_guard: self.get("run", "pause_guard") != Some(Value::Bool(false)),
-            poll: self.choice("run", "poll"),
-            eal_args: self.texts("dpdk", "eal_args"),
-            express: self.get("express", "enabled") != Some(Value::Bool(false)),
+            pause_guard: self.get(key!("run", "pause_guard")) != Some(Value::Bool(false)),
+            poll: self.choice(key!("run", "poll")),
+            eal_args: self.texts(key!("dpdk", "eal_args")),
+            express: self.get(key!("express", "enabled")) != Some(Value::Bool(false)),
             socket,
             user: self.run_user(),
-            sandbox: self.get("run", "sandbox") != Some(Value::Bool(false)),
-            metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
-            sai: self.text("sai", "listen").and_then(|text| listen_addr(&text)),
-            log: self.choice("run", "log"),
-            log_format: self.choice("run", "log_format"),
+            sandbox: self.get(key!("run", "sandbox")) != Some(Value::Bool(false)),
+            metrics: self.text(key!("run", "metrics")).and_then(|text| listen_addr(&text)),
+            sai: self.text(key!("sai", "listen")).and_then(|text| listen_addr(&text)),
+            log: self.choice(key!("run", "log")),
+            log_format: self.choice(key!("run", "log_format")),
             in_virtual_time,
-            frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
+            frame_len_max: to_usize(self.int(key!("switch", "max_frame")).unwrap_or(1_522)),
             ports: self.run_ports(),
             name,
         }
@@ -182,11 +183,11 @@ impl Resolver<'_> {
 
     /// A processor for each of `workers` workers, if any are named.
     fn cores(&mut self, workers: usize) -> Vec<usize> {
-        let set = self.get("run", "cores");
+        let set = self.get(key!("run", "cores"));
         let members = set.iter().flat_map(Value::members);
         let cores: Vec<usize> =
             members.filter_map(|core| usize::try_from(core.as_int()?).ok()).collect();
-        let place = self.place("run", "cores");
+        let place = self.place(key!("run", "cores"));
         if !cores.is_empty() && cores.len() < workers {
             let message =
                 format!("expected a core for each of {workers} workers, found {}", cores.len());
@@ -209,12 +210,12 @@ impl Resolver<'_> {
 
     /// Scheduling priority of workers, if it is set.
     fn priority(&mut self) -> Option<Priority> {
-        let set = self.get("run", "priority")?;
+        let set = self.get(key!("run", "priority"))?;
         if let Some(nice) = set.as_int() {
             return i32::try_from(nice).ok().map(Priority::Nice);
         }
-        if self.choice::<Poll>("run", "poll") == Poll::Busy {
-            let place = self.place("run", "priority");
+        if self.choice::<Poll>(key!("run", "poll")) == Poll::Busy {
+            let place = self.place(key!("run", "priority"));
             let message = "expected a nice value with run.poll = \"busy\", found \"rr\": the kernel stops a thread of that policy which never sleeps, for 50 ms each second, and before that nothing else runs on its core";
             self.refuse(place, "run.priority", message);
         }
@@ -222,10 +223,10 @@ impl Resolver<'_> {
     }
 
     fn in_virtual_time(&mut self) -> InVirtualTime {
-        let mut cut_through = self.choice::<ForwardingMode>("switch", "forwarding_mode")
+        let mut cut_through = self.choice::<ForwardingMode>(key!("switch", "forwarding_mode"))
             == ForwardingMode::CutThrough;
-        let allowed = self.flag("switch", "allow_store_and_forward");
-        let place = self.place("switch", "forwarding_mode");
+        let allowed = self.flag(key!("switch", "allow_store_and_forward"));
+        let place = self.place(key!("switch", "forwarding_mode"));
         // A live port receives a frame only when it is whole.
         if cut_through && self.timing == Timing::Live {
             cut_through = false;
@@ -240,47 +241,47 @@ impl Resolver<'_> {
         InVirtualTime {
             fixed_latency: Span::from_ns(self.fixed_latency_ns()),
             cut_through,
-            wire_overhead: self.get("switch", "wire_overhead") != Some(Value::Bool(false)),
+            wire_overhead: self.get(key!("switch", "wire_overhead")) != Some(Value::Bool(false)),
         }
     }
 
     /// The latency of the switch: set as a whole, or in two parts.
     fn fixed_latency_ns(&mut self) -> u64 {
-        let whole = self.int("switch", "fixed_latency_ns").unwrap_or(0);
+        let whole = self.int(key!("switch", "fixed_latency_ns")).unwrap_or(0);
         // Models give the two parts; for the switch only their sum matters.
-        let parts = ["t_ingress_ns", "t_crossbar_ns"];
-        let (key, message) = match parts.map(|part| self.int("switch", part)) {
+        let [ingress, crossbar] = [key!("switch", "t_ingress_ns"), key!("switch", "t_crossbar_ns")];
+        let (key, message) = match [ingress, crossbar].map(|part| self.int(part)) {
             [None, None] => return whole,
-            [Some(ingress), Some(crossbar)] => {
-                let sum = ingress + crossbar;
+            [Some(one), Some(other)] => {
+                let sum = one + other;
                 // Only one that is set can contradict the parts: its default does not count beside them.
-                if self.settings.table("switch", "fixed_latency_ns").is_none() || whole == sum {
+                if self.settings.at(key!("switch", "fixed_latency_ns")).is_none() || whole == sum {
                     return sum;
                 }
                 let message = format!(
                     "expected {sum}, the sum of t_ingress_ns and t_crossbar_ns, found {whole}; leave it out"
                 );
-                ("fixed_latency_ns", message)
+                (key!("switch", "fixed_latency_ns"), message)
             }
-            [Some(_), None] => ("t_ingress_ns", "expected t_crossbar_ns beside it".to_owned()),
-            [None, Some(_)] => ("t_crossbar_ns", "expected t_ingress_ns beside it".to_owned()),
+            [Some(_), None] => (ingress, "expected t_crossbar_ns beside it".to_owned()),
+            [None, Some(_)] => (crossbar, "expected t_ingress_ns beside it".to_owned()),
         };
-        let place = self.place("switch", key);
-        self.refuse(place, &format!("switch.{key}"), message);
+        self.refuse(self.place(key), &key.path(), message);
         whole
     }
 
     /// User that the process changes to. Refused where other settings need root, or keep its capabilities.
     fn run_user(&mut self) -> Option<String> {
-        let user = self.text("run", "user")?;
-        let place = self.place("run", "user");
-        if self.get("run", "sandbox") == Some(Value::Bool(false)) {
+        let user = self.text(key!("run", "user"))?;
+        let place = self.place(key!("run", "user"));
+        if self.get(key!("run", "sandbox")) == Some(Value::Bool(false)) {
             let message = "expected run.sandbox = true, which gives the user's capabilities up";
             self.refuse(place.clone(), "run.user", message);
         }
         let kinds = self.settings.items("port").iter();
-        let is_dpdk =
-            |item: &Item| self.port_choice::<DeviceKind>(item, "kind") == DeviceKind::Dpdk;
+        let is_dpdk = |item: &Item| {
+            self.port_choice::<DeviceKind>(item, key!("port", "kind")) == DeviceKind::Dpdk
+        };
         if kinds.into_iter().any(is_dpdk) {
             let message = "expected no port of kind dpdk, whose drivers need root; start the switch as the user that may use its devices";
             self.refuse(place, "run.user", message);
@@ -320,40 +321,43 @@ impl Resolver<'_> {
         let Some(item) = self.settings.items("port").get(index) else {
             unreachable!("the index is that of an item")
         };
-        let text = |key| item.set.get(key).and_then(|set| set.value.as_text().map(str::to_owned));
-        let name = text("name").unwrap_or_default();
+        let text = |key: Key| {
+            item.set.get(key.name).and_then(|set| set.value.as_text().map(str::to_owned))
+        };
+        let name = text(key!("port", "name")).unwrap_or_default();
         // Own keys of the port alone: these are not in `[port_defaults]`.
-        let device = text("device").unwrap_or_else(|| name.clone());
-        self.derived.insert(("port", index, "device"), Value::Text(device.clone()));
+        let device = text(key!("port", "device")).unwrap_or_else(|| name.clone());
+        self.derived.insert(key!("port", "device").slot(index), Value::Text(device.clone()));
         let number = |key| {
             let value = self.port_get(item, key).and_then(|value| value.as_int());
             value.and_then(|int| usize::try_from(int).ok())
         };
-        let dpdk_tx_descriptors = number("dpdk_tx_descriptors")
-            .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
+        let dpdk_tx_descriptors = number(key!("port", "dpdk_tx_descriptors"))
+            .unwrap_or_else(|| to_usize(self.int(key!("switch", "tx_ring_frames")).unwrap_or(64)));
         let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
-        let lost = number("loss_per_million").and_then(|count| u32::try_from(count).ok());
-        let seed = number("loss_seed").unwrap_or(1) as u64;
+        let lost =
+            number(key!("port", "loss_per_million")).and_then(|count| u32::try_from(count).ok());
+        let seed = number(key!("port", "loss_seed")).unwrap_or(1) as u64;
         // The default is 0, which is no loss: the port is opened without the filter.
         let loss = lost.filter(|&count| count > 0).map(|count| (count, seed));
-        let rx_ring_frames = number("rx_ring_frames").unwrap_or(RX_RING_FRAMES);
+        let rx_ring_frames = number(key!("port", "rx_ring_frames")).unwrap_or(RX_RING_FRAMES);
         let port = RunPort {
-            kind: self.port_choice(item, "kind"),
+            kind: self.port_choice(item, key!("port", "kind")),
             device,
-            mac: text("mac").and_then(|mac| mac.parse().ok()),
+            mac: text(key!("port", "mac")).and_then(|mac| mac.parse().ok()),
             rx_ring_frames,
             // `buffer` lowers this where headroom would take too much of the buffer.
             covered_frames: rx_ring_frames,
             existing: Existing::Refuse,
-            dpdk_queues: number("dpdk_queues").unwrap_or(1),
+            dpdk_queues: number(key!("port", "dpdk_queues")).unwrap_or(1),
             dpdk_tx_descriptors,
             xdp: self.xdp(item),
             loss,
             name,
         };
-        self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);
+        self.derived.insert(key!("port", "dpdk_tx_descriptors").slot(index), shown);
         let shown = Value::Int(i64::try_from(rx_ring_frames).unwrap_or(i64::MAX));
-        self.derived.insert(("port", index, "rx_ring_frames"), shown);
+        self.derived.insert(key!("port", "rx_ring_frames").slot(index), shown);
         port
     }
 
@@ -361,7 +365,7 @@ impl Resolver<'_> {
     pub(super) fn cover_less(&self, run: &mut RunConfig) -> bool {
         let mut any = false;
         for (port, item) in run.ports.iter_mut().zip(self.settings.items("port")) {
-            if self.port_get(item, "rx_ring_frames").is_none() {
+            if self.port_get(item, key!("port", "rx_ring_frames")).is_none() {
                 // The ring itself stays as long: it still helps while its frames find room in the buffer.
                 port.covered_frames = RX_RING_FRAMES_COVERED;
                 any = true;
@@ -373,10 +377,12 @@ impl Resolver<'_> {
     fn xdp(&self, item: &Item) -> XdpConfig {
         let number = |key| self.port_get(item, key).and_then(|value| value.as_int());
         XdpConfig {
-            queues: number("xdp_queues").and_then(|queues| usize::try_from(queues).ok()),
-            attach: self.port_choice(item, "xdp_mode"),
-            zero_copy: self.port_get(item, "xdp_zero_copy") != Some(Value::Bool(false)),
-            busy_poll_us: number("xdp_busy_poll_us")
+            queues: number(key!("port", "xdp_queues"))
+                .and_then(|queues| usize::try_from(queues).ok()),
+            attach: self.port_choice(item, key!("port", "xdp_mode")),
+            zero_copy: self.port_get(item, key!("port", "xdp_zero_copy"))
+                != Some(Value::Bool(false)),
+            busy_poll_us: number(key!("port", "xdp_busy_poll_us"))
                 .and_then(|us| u32::try_from(us).ok())
                 .unwrap_or(0),
         }

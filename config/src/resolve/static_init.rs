@@ -11,6 +11,7 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry, RgtMode};
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
 use super::{Item, Resolver, Value, chosen};
+use crate::table::key;
 
 /// Sections that only a switch with static initialisation has.
 const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
@@ -18,7 +19,7 @@ const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
 impl Resolver<'_> {
     /// The static initialisation; `None` where a fabric manager sets the switch up.
     pub(super) fn static_init(&mut self) -> Option<StaticInit> {
-        let own = self.int("fabric", "pid").and_then(|bits| u16::try_from(bits).ok());
+        let own = self.int(key!("fabric", "pid")).and_then(|bits| u16::try_from(bits).ok());
         // The switch's own PID is the key that asks for static initialisation.
         let Some(pid) = own.map(Pid::from_low_bits) else {
             for section in SECTIONS {

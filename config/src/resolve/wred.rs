@@ -10,11 +10,11 @@ use weft_dataplane::types::{PerPri, Pri, PriSet};
 
 use super::queueing::percent;
 use super::{Resolver, Value};
+use crate::table::{Key, key};
 
 const HERE: &str = "wred";
-const LOW: &str = "wred_threshold_low";
-const HIGH: &str = "wred_threshold_high";
-const MAX: &str = "max_percent";
+const LOW: Key = key!(HERE, "wred_threshold_low");
+const HIGH: Key = key!(HERE, "wred_threshold_high");
 
 impl Resolver<'_> {
     /// The profile of each priority; `None` for those without early drops.
@@ -22,12 +22,12 @@ impl Resolver<'_> {
         let mut wred = PerPri::default();
         // A derived value is shown by `weft config show` like a setting. These keys are refused while `wred_enabled`
         // is off, so that output would be refused as a configuration.
-        if !self.flag(HERE, "wred_enabled") {
+        if !self.flag(key!(HERE, "wred_enabled")) {
             return wred;
         }
-        let low = self.as_marks(LOW, "ecn_threshold_low");
-        let high = self.as_marks(HIGH, "ecn_threshold_high");
-        let max_percent = self.as_marks(MAX, MAX);
+        let low = self.as_marks(LOW, key!("ecn", "ecn_threshold_low"));
+        let high = self.as_marks(HIGH, key!("ecn", "ecn_threshold_high"));
+        let max_percent = self.as_marks(key!(HERE, "max_percent"), key!("ecn", "max_percent"));
         let asked = self.early(pfc);
         for pri in asked.iter() {
             self.check_profile(pri, low[pri], high[pri]);
@@ -41,24 +41,24 @@ impl Resolver<'_> {
     }
 
     /// The percentage of `key` for each priority; if it is not set, that of `of_marks` in `[ecn]`.
-    fn as_marks(&mut self, key: &'static str, of_marks: &'static str) -> PerPri<u64> {
-        let marks = self.get("ecn", of_marks).unwrap_or(Value::Int(0));
+    fn as_marks(&mut self, key: Key, of_marks: Key) -> PerPri<u64> {
+        let marks = self.get(of_marks).unwrap_or(Value::Int(0));
         // Shown as derived only: what the key sets comes first.
-        self.derived.insert((HERE, 0, key), marks.clone());
-        let value = self.get(HERE, key).unwrap_or(marks);
-        let place = self.place(HERE, key);
+        self.derived.insert(key.slot(0), marks.clone());
+        let value = self.get(key).unwrap_or(marks);
+        let place = self.place(key);
         let read = |value: &Value| u64::try_from(value.as_int()?).ok();
-        self.per_pri(&value, &place, &format!("{HERE}.{key}"), 0, read)
+        self.per_pri(&value, &place, &key.path(), 0, read)
     }
 
     /// The priorities that have a profile: by default all lossy ones.
     fn early(&mut self, pfc: &PfcConfig) -> PriSet {
-        const KEY: &str = "wred_priorities";
+        const KEY: Key = key!(HERE, "wred_priorities");
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
         let lossy = PriSet::first(self.pris).without(lossless);
         let shown = lossy.iter().map(|pri| Value::Int(pri.get().into())).collect();
-        self.derived.insert((HERE, 0, KEY), Value::List(shown));
-        let Some(set) = self.settings.table(HERE, KEY) else { return lossy };
+        self.derived.insert(KEY.slot(0), Value::List(shown));
+        let Some(set) = self.settings.at(KEY) else { return lossy };
         let (value, place) = (set.value.clone(), set.place.clone());
         let asked = self.pri_list(Some(&value), &place, "wred.wred_priorities");
         let asked: PriSet = asked.into_iter().map(Pri::from_low_bits).collect();
@@ -76,7 +76,7 @@ impl Resolver<'_> {
     fn check_profile(&mut self, pri: Pri, low: u64, high: u64) {
         let number = pri.get();
         if low > high {
-            let place = self.place_of(&[(HERE, LOW), (HERE, HIGH)]);
+            let place = self.place_of(&[LOW, HIGH]);
             let message = format!(
                 "expected at most wred_threshold_high, {high}, of priority {number}, found {low}"
             );
@@ -84,7 +84,7 @@ impl Resolver<'_> {
         }
         // At or above the high mark every frame is dropped, and each frame counts in its queue's depth.
         if high == 0 {
-            let place = self.place_of(&[(HERE, HIGH), ("ecn", "ecn_threshold_high")]);
+            let place = self.place_of(&[HIGH, key!("ecn", "ecn_threshold_high")]);
             let message = format!(
                 "expected 1 or above for priority {number}, found 0: each of its frames would be dropped"
             );

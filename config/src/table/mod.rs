@@ -217,6 +217,77 @@ impl Schema {
     }
 }
 
+/// Names a parameter that the table has. [`key!`] makes one when weft is compiled, and a key that the table does not
+/// have fails there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub section: &'static str,
+    /// Key within the section.
+    pub name: &'static str,
+}
+
+impl Key {
+    /// The parameter `name` of `section`.
+    ///
+    /// # Panics
+    /// The table has no such parameter.
+    pub const fn of(section: &'static str, name: &'static str) -> Self {
+        assert!(has(section, name), "the table of parameters has no such key");
+        Self { section, name }
+    }
+
+    /// The slot of its value in what is derived: `index` counts the items of a repeated section, and is 0 in a table.
+    pub const fn slot(self, index: usize) -> (&'static str, usize, &'static str) {
+        (self.section, index, self.name)
+    }
+
+    /// How messages name it: `buffer.dt_alpha`.
+    pub fn path(self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+}
+
+/// A [`Key`], checked when weft is compiled.
+macro_rules! key {
+    ($section:expr, $name:expr) => {{
+        const KEY: $crate::table::Key = $crate::table::Key::of($section, $name);
+        KEY
+    }};
+}
+
+pub(crate) use key;
+
+/// Whether the table has this parameter. Iterators do not run in constants, so that this takes slices apart.
+const fn has(section: &str, name: &str) -> bool {
+    let mut sections = SECTIONS;
+    while let [first, rest @ ..] = sections {
+        let mut groups = if is_same(first.name, section) { first.groups } else { &[] };
+        while let [group, rest @ ..] = groups {
+            let mut params: &[Param] = group;
+            while let [param, rest @ ..] = params {
+                if is_same(param.name, name) {
+                    return true;
+                }
+                params = rest;
+            }
+            groups = rest;
+        }
+        sections = rest;
+    }
+    false
+}
+
+const fn is_same(one: &str, other: &str) -> bool {
+    let (mut one, mut other) = (one.as_bytes(), other.as_bytes());
+    while let ([a, one_rest @ ..], [b, other_rest @ ..]) = (one, other) {
+        if *a != *b {
+            return false;
+        }
+        (one, other) = (one_rest, other_rest);
+    }
+    one.is_empty() && other.is_empty()
+}
+
 /// The section called `name`.
 #[must_use]
 pub fn section(name: &str) -> Option<&'static Section> {
@@ -270,6 +341,23 @@ mod tests {
         }
         assert!(param("buffer.dt_alpha").is_some());
         assert!(param("buffer.nothing").is_none() && param("buffer").is_none());
+    }
+
+    /// `key!` evaluates the same when weft is compiled.
+    #[test]
+    #[should_panic(expected = "the table of parameters has no such key")]
+    fn a_misspelt_key_is_none() {
+        #[rustfmt::skip] // columns: section, key, whether the table has it
+        let cases = [
+            ("buffer", "dt_alpha", true), ("port", "pvid", true), ("traffic", "num_vc", true),
+            ("buffer", "dt_alfa", false), ("buffer", "dt_alph", false), ("buffer", "dt_alphas", false),
+            ("buffers", "dt_alpha", false), ("pfc", "dt_alpha", false), ("", "", false),
+        ];
+        for (section, name, want) in cases {
+            assert_eq!(has(section, name), want, "{section}.{name}");
+        }
+        assert_eq!(key!("buffer", "dt_alpha").path(), "buffer.dt_alpha");
+        Key::of("buffer", "dt_alfa");
     }
 
     #[test]
