@@ -21,7 +21,7 @@ use crate::state::names::Names;
 
 /// Rows of all GIM.
 pub(super) fn rows(names: &Names<'_>, gim: &Gim) -> Vec<GimRow> {
-    let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
+    let who = |edge: &Host| NamedPid::of(names, *edge);
     let row = |grant: &Grant| GimRow {
         name: grant.name.clone(),
         of: who(&grant.owner),

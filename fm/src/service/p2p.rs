@@ -76,7 +76,7 @@ struct Secrets(BTreeMap<Place, Option<Uuid>>);
 
 /// Rows of all P2P, in force or waiting.
 pub(super) fn rows(names: &Names<'_>, p2p: &P2p) -> Vec<P2pRow> {
-    let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
+    let who = |edge: &Host| NamedPid::of(names, *edge);
     let row = |grant: &Grant, why: Option<&Unproved>| P2pRow {
         name: grant.name.clone(),
         to: grant.policy.ld.map_or_else(

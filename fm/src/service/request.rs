@@ -17,6 +17,7 @@ use crate::model::inventory::Inventory;
 use crate::show::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
 use crate::show::trace::{Trace, Via};
 use crate::state::desired::{DesiredGim, DesiredMemory, DesiredP2p};
+use crate::state::names::Names;
 
 /// Format of a topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -331,6 +332,12 @@ pub struct NamedPid {
     /// Name, or the digits of the PID if it has none.
     pub name: String,
     pub pid: u16,
+}
+
+impl NamedPid {
+    pub(super) fn of(names: &Names<'_>, edge: Host) -> Self {
+        Self { name: names.name_of(edge), pid: edge.pid.bits() }
+    }
 }
 
 /// Row about a grant of GIM.
