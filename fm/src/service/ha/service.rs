@@ -253,12 +253,20 @@ impl Shared {
         }
         let leader = self.candidate.leader();
         let is_free = matches!(leader, Ok(None));
+        // Its own term has ended, and its lease is not given back yet.
+        let is_own = matches!(&leader, Ok(Some(name)) if name == self.candidate.name());
         let (known, failed) = leader.map_or_else(|error| (None, Err(error)), |name| (name, Ok(())));
         self.tell(|ha| ha.leader = known);
         failed?;
         let is_aside = clock() < self.aside.load(Ordering::SeqCst);
-        // The note matters only where no manager leads, and costs two requests.
-        let rival = if is_free { self.candidate.rival()? } else { None };
+        // The note matters only where no manager leads, and costs two requests. While the key is its own, what it knows
+        // holds: forgotten here, it would be told anew at the next look, and a client asked in between would not hear
+        // of the other group.
+        let rival = match (is_free, is_own) {
+            (true, _) => self.candidate.rival()?,
+            (false, true) => self.other.rival(),
+            (false, false) => None,
+        };
         let takes_over = rival.is_some() && self.other.taking_over.load(Ordering::SeqCst);
         self.show_rival(rival);
         let may_lead = rival.is_none() || takes_over;
