@@ -53,30 +53,30 @@ impl Resolver<'_> {
             xon_offset_cells: cells(xon_offset),
         };
         let fixed = |config: &BufferConfig, pris| fixed_cells(config, ports, pris, lossless);
-        let total =
-            match (self.int(key!(HERE, "shared_cells")), self.int(key!(HERE, "buffer_size_mb"))) {
-                (Some(shared), size) => {
-                    let total = shared + fixed(&config, self.pris);
-                    let mib = (total * cell).div_ceil(MIB);
-                    // `weft config show` prints both keys, and its output is a configuration: a size that agrees is
-                    // accepted.
-                    if size.is_some_and(|size| size != mib) {
-                        self.refuse_size(mib);
-                    }
-                    total
+        let sizes = (self.int(key!(HERE, "shared_cells")), self.int(key!(HERE, "buffer_size_mb")));
+        let total = match sizes {
+            (Some(shared), size) => {
+                let total = shared + fixed(&config, self.pris);
+                let mib = (total * cell).div_ceil(MIB);
+                // `weft config show` prints both keys, and its output is a configuration: a size that agrees is
+                // accepted.
+                if size.is_some_and(|size| size != mib) {
+                    self.refuse_size(mib);
                 }
-                (None, Some(mib)) => {
-                    let total = (mib * MIB) / cell;
-                    // Headroom for whole receive rings may leave little of a buffer whose size is set. Then it covers
-                    // fewer frames of the rings whose length is not set.
-                    let is_tight = fixed(&config, self.pris) > total / 2;
-                    if self.timing == Timing::Live && is_tight && self.cover_less(run) {
-                        config.headroom_cells = self.headrooms(ports, run, cell);
-                    }
-                    total
+                total
+            }
+            (None, Some(mib)) => {
+                let total = (mib * MIB) / cell;
+                // Headroom for whole receive rings may leave little of a buffer whose size is set. Then it covers
+                // fewer frames of the rings whose length is not set.
+                let is_tight = fixed(&config, self.pris) > total / 2;
+                if self.timing == Timing::Live && is_tight && self.cover_less(run) {
+                    config.headroom_cells = self.headrooms(ports, run, cell);
                 }
-                (None, None) => SHARED_BYTES / cell + fixed(&config, self.pris),
-            };
+                total
+            }
+            (None, None) => SHARED_BYTES / cell + fixed(&config, self.pris),
+        };
         if total > CELLS_MAX {
             // Each of the three can be the cause: the message stands at the first one that is set.
             let place = self.place_of(&[

@@ -212,9 +212,7 @@ impl Splitter {
         // Once made, they count on with each frame.
         let behind = if is_in_between { self.headers_behind(frame) } else { None };
         self.skip();
-        if behind.is_some() {
-            self.next_headers = behind;
-        }
+        self.next_headers = behind;
         Some((len, partial))
     }
 

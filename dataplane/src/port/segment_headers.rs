@@ -1,12 +1,11 @@
 //! Headers of the segments of one super-frame: from one segment to the next, only a few fields change.
 //!
 //! [`SegmentHeaders`] holds the headers of the next segment as bytes. Splitting copies them, and joining compares a
-//! frame with them, instead of computing or parsing each header again. It holds for segments of one size without FIN,
-//! PSH and CWR, which is all of them but the first and the last.
+//! frame with them, instead of computing or parsing each header again. It holds for segments of one size that
+//! are neither the first, which may have a CWR of its own, nor the last, which has FIN and PSH.
 //!
 //! Source: RFC 1624; Linux `net/ipv4/tcp_offload.c`.
 
-use arrayvec::ArrayVec;
 use weft_parsers::checksum::update16;
 
 use super::field::{be16, be32, put};
@@ -22,9 +21,8 @@ const IPV4_MAX: usize = 2;
 pub(super) struct SegmentHeaders {
     bytes: [u8; LEN_MAX],
     len: usize,
-    /// Offsets of IPv4 headers; the first `ipv4_count` count.
-    ipv4: [usize; IPV4_MAX],
-    ipv4_count: usize,
+    /// Offsets of IPv4 headers.
+    ipv4: [Option<usize>; IPV4_MAX],
     /// Offset of the TCP header.
     l4: usize,
     /// Payload bytes of each segment.
@@ -44,15 +42,13 @@ impl SegmentHeaders {
     ) -> Option<Self> {
         let mut bytes = [0; LEN_MAX];
         bytes.get_mut(..headers.len())?.copy_from_slice(headers);
-        let mut offsets = ArrayVec::<usize, IPV4_MAX>::new();
-        for at in ipv4 {
-            offsets.try_push(at).ok()?;
+        let mut offsets = ipv4.into_iter();
+        let ipv4 = [(); IPV4_MAX].map(|()| offsets.next());
+        if offsets.next().is_some() {
+            return None;
         }
-        let ipv4_count = offsets.len();
-        let mut ipv4 = [0; IPV4_MAX];
-        ipv4.get_mut(..ipv4_count)?.copy_from_slice(&offsets);
         let (len, size) = (headers.len(), u32::try_from(size).ok()?);
-        let mut own = Self { bytes, len, ipv4, ipv4_count, l4, size };
+        let mut own = Self { bytes, len, ipv4, l4, size };
         own.advance();
         Some(own)
     }
@@ -67,7 +63,7 @@ impl SegmentHeaders {
     pub(super) fn advance(&mut self) {
         let seq = be32(&self.bytes, self.l4 + 4).unwrap_or_default();
         put(&mut self.bytes, self.l4 + 4, seq.wrapping_add(self.size).to_be_bytes());
-        for &at in self.ipv4.iter().take(self.ipv4_count) {
+        for at in self.ipv4.into_iter().flatten() {
             let field = |at| be16(&self.bytes, at).unwrap_or_default();
             let (id, check) = (field(at + 4), field(at + 10));
             let next = id.wrapping_add(1);
