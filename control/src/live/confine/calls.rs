@@ -134,7 +134,6 @@ const PLAIN: &[c_long] = &[
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
     libc::SYS_sendmmsg,
-    libc::SYS_recvmmsg,
     libc::SYS_shutdown,
     // Programs and maps of the kernel.
     libc::SYS_bpf,
