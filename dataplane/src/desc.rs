@@ -74,6 +74,18 @@ impl DescMeta {
         Self(self.0 | Flag::Pg.bit() >> 8)
     }
 
+    /// Whether such frames carry an outer VLAN tag.
+    #[must_use]
+    pub const fn is_tagged(self) -> bool {
+        self.0 & Flag::Tagged.bit() >> 8 != 0
+    }
+
+    /// Facts about such a frame for counters, but for its length.
+    #[must_use]
+    pub const fn frame_stats(self) -> FrameStats {
+        FrameStats { size: 0, meta: self.0 << 8 }
+    }
+
     /// The format of such frames, like [`Desc::format_index`].
     #[inline]
     #[must_use]
@@ -345,6 +357,13 @@ impl FrameStats {
     #[must_use]
     pub const fn format_index(self) -> usize {
         format_of(self.meta)
+    }
+
+    /// Whether the destination is a group, like [`Desc::is_for_group`].
+    #[inline]
+    #[must_use]
+    pub const fn is_for_group(self) -> bool {
+        self.meta & GROUP != 0
     }
 
     /// Whether both have the same priority, format and group bit.

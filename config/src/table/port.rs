@@ -201,7 +201,7 @@ pub(super) const SETTINGS: &[Param] = &[
         Kind::Int(64, 65_536),
         "frames",
         Derived("2048"),
-        "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them. Headroom covers them: where it is not set, 512 if more would take over half of the buffer_size_mb that is set.",
+        "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them; beside 512 frames a packet socket has 1 MiB for 15 super-frames. Headroom covers the frames: where it is not set, 512 if more would take over half of the buffer_size_mb that is set.",
     ),
     restart(
         "loss_per_million",

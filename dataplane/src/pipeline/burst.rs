@@ -113,6 +113,12 @@ impl CountRun {
         self.frames += 1;
     }
 
+    /// Counts `frames` frames of `len` bytes each.
+    pub fn count_alike(&mut self, stats: &PortStats, len: usize, format: usize, frames: usize) {
+        self.flush(stats);
+        *self = Self { len, format, frames: frames as u64 };
+    }
+
     /// Adds the run to the port's counters, and begins a new one.
     #[inline]
     pub fn flush(&mut self, stats: &PortStats) {

@@ -33,11 +33,11 @@ pub(super) fn lookup_one(
     let config = snapshot.config.ports.get(input.index())?;
     begin(ctx, now, flows);
     let len = desc.len();
-    let parse = &config.parse;
+    let (head, parse) = (ctx.bufs.head(desc), &config.parse);
     let known = if flows.is_few() {
-        find::<true>(ctx, input, desc, parse, flows)
+        find::<true>(ctx, input, head, len, parse, flows)
     } else {
-        find::<false>(ctx, input, desc, parse, flows)
+        find::<false>(ctx, input, head, len, parse, flows)
     };
     // A longer frame may not fit its output: the full path decides, and drops it by that
     // reason.
@@ -50,17 +50,32 @@ pub(super) fn lookup_one(
     Some(known.queue)
 }
 
+/// The cached decision for frames of up to `len` bytes that begin with `head` and came in by `input` of a live switch.
+pub(super) fn lookup_head(
+    ctx: &Context,
+    now: Instant,
+    input: PortId,
+    head: &[u8; HEAD_LEN],
+    len: usize,
+    flows: &mut FlowCache,
+) -> Option<CachedVerdict> {
+    let config = ctx.snapshot.config.ports.get(input.index())?;
+    begin(ctx, now, flows);
+    find::<false>(ctx, input, head, len, &config.parse, flows)
+        .filter(|_| len <= ctx.snapshot.frame_len_safe)
+}
+
 /// The cached decision for a frame that came in by `input`, parsed as its port's `config` says.
 #[inline]
 fn find<const FEW: bool>(
     ctx: &Context,
     input: PortId,
-    desc: &Desc,
+    head: &[u8; HEAD_LEN],
+    len: usize,
     config: &ParseConfig,
     flows: &mut FlowCache,
 ) -> Option<CachedVerdict> {
-    let head = ctx.bufs.head(desc);
-    let found = flow_key(head, desc.len(), config)?;
+    let found = flow_key(head, len, config)?;
     let key = key_of(input, found);
     if !ctx.snapshot.links.is_any() {
         return flows.lookup::<FEW>(key);
@@ -139,7 +154,9 @@ fn lookup_spread(
     flows: &mut FlowCache,
 ) -> BurstMask {
     let (stats, most) = (&ctx.stats.port[input], ctx.snapshot.frame_len_safe);
-    apply_each(stats, most, batch, routes, |desc| find::<false>(ctx, input, desc, config, flows))
+    apply_each(stats, most, batch, routes, |desc| {
+        find::<false>(ctx, input, ctx.bufs.head(desc), desc.len(), config, flows)
+    })
 }
 
 /// Sets the queues of frames that go to one output each; false if some frame does not.

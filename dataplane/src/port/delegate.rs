@@ -72,6 +72,11 @@ macro_rules! delegate {
             $port.fast_path()
         }
     };
+    (@super_frames |$self:ident| $port:expr) => {
+        fn super_frames(&mut $self) -> Option<&mut dyn $crate::port::SuperFrames> {
+            $port.super_frames()
+        }
+    };
     (@counters |$self:ident| $port:expr) => {
         fn counters(&$self) -> $crate::port::PortCounters {
             $port.counters()
@@ -112,7 +117,7 @@ pub(super) use delegate;
 
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
-        caps, start, rx, tx_room, tx, sending, service, link_up, fast_path, counters, rx_gauge, wait_fd, link_fd, next_event,
-        idle_at, release => |self| **self
+        caps, start, rx, tx_room, tx, sending, service, link_up, fast_path, super_frames, counters, rx_gauge, wait_fd, link_fd,
+        next_event, idle_at, release => |self| **self
     );
 }

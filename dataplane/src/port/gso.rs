@@ -132,6 +132,26 @@ impl Splitter {
         self.left() <= 1 || self.size + options >= SEGMENT_LEN_MIN
     }
 
+    /// Whether no frame has been written or left out.
+    pub(super) const fn is_at_start(&self) -> bool {
+        self.index == 0
+    }
+
+    /// Headers in front of the TCP or UDP header, outermost first.
+    pub(super) fn headers(&self) -> &[Header] {
+        self.layers.headers.as_slice()
+    }
+
+    /// Offset of the payload in each frame.
+    pub(super) const fn payload_at(&self) -> usize {
+        self.layers.payload
+    }
+
+    /// Payload bytes of each frame but the last.
+    pub(super) const fn size(&self) -> usize {
+        self.size
+    }
+
     /// Number of frames still to come.
     #[must_use]
     pub const fn left(&self) -> usize {

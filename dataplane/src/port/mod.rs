@@ -5,7 +5,7 @@
 //!
 //! Source: docs/spec/pipeline.md §11.
 
-#[expect(unsafe_code, reason = "rings that the kernel shares, arrays of recvmmsg and sendmmsg")]
+#[expect(unsafe_code, reason = "rings that the kernel shares, arrays of sendmmsg")]
 pub mod af_packet;
 #[expect(unsafe_code, reason = "rings that the kernel shares, system calls")]
 pub mod af_xdp;
@@ -35,6 +35,7 @@ pub mod pcap;
 pub mod pipe;
 pub mod record;
 mod segment_headers;
+pub(crate) mod super_frames;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
 mod tag;
@@ -45,6 +46,7 @@ pub mod wire;
 
 pub use self::error::{PortError, PortOpenError};
 pub use self::gauge::RxGauge;
+pub use self::super_frames::{Segments, SuperFrame, SuperFrames};
 pub use self::tag::Tag;
 use crate::batch::Batch;
 use crate::desc::Desc;
@@ -166,6 +168,11 @@ pub trait Port: Send {
 
     /// The way past the pipeline at this port. A port has one for its whole life, or never.
     fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
+        None
+    }
+
+    /// Super-frames that the port hands on or sends whole, if it does so now.
+    fn super_frames(&mut self) -> Option<&mut dyn SuperFrames> {
         None
     }
 

@@ -4,6 +4,7 @@
 //!
 //! Source: packet(7), mmap(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
+use core::ops::RangeInclusive;
 use core::ptr::NonNull;
 use std::fs::File;
 use std::io;
@@ -101,6 +102,48 @@ pub(super) fn set_option<T: Plain>(
     let set =
         unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, value.cast(), socklen::<T>()) };
     check(set).map(drop)
+}
+
+/// Has a packet socket receive frames whose length in bytes is in `lens`, without a tag that the device took out. To be
+/// called before the socket is bound.
+pub(super) fn receive_lens(fd: BorrowedFd<'_>, lens: RangeInclusive<u32>) -> io::Result<()> {
+    let op = |code: u32, jt, jf, k| libc::sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    };
+    let test = libc::BPF_JMP | libc::BPF_K;
+    let mut program = [
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),
+        op(test | libc::BPF_JGE, 0, 2, *lens.start()),
+        op(test | libc::BPF_JGT, 1, 0, *lens.end()),
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX), // all of it
+        op(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let len = u16::try_from(program.len()).unwrap_or_default();
+    let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let (at, size) = ((&raw const filter).cast(), socklen::<libc::sock_fprog>());
+    // SAFETY: the kernel reads a live program of `len` instructions and copies it.
+    let set = unsafe {
+        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, size)
+    };
+    check(set).map(drop)
+}
+
+/// A descriptor that is readable while one of `fds` is, or has an error; they are watched until they are closed.
+pub(super) fn readable_with(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer.
+    let made = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    // SAFETY: the call above made it, and nobody else has it.
+    let epoll = unsafe { OwnedFd::from_raw_fd(made) };
+    for fd in fds {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: 0 };
+        let (of, add, fd) = (epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd());
+        // SAFETY: the kernel reads one live event.
+        check(unsafe { libc::epoll_ctl(of, add, fd, &raw mut event) })?;
+    }
+    Ok(epoll)
 }
 
 /// Frames that the kernel dropped since the last call because the socket had no room. Reading the counter resets it.

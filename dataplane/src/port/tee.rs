@@ -18,7 +18,7 @@ use weft_base::threads::{self, Ends, Role};
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
 use super::delegate::delegate;
-use super::{Port, csum};
+use super::{Port, SuperFrames, csum};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -285,6 +285,11 @@ impl<P: Port> Port for Tee<P> {
         caps, start, tx_room, sending, service, link_up, fast_path, counters, rx_gauge, wait_fd, link_fd,
         next_event, idle_at, release => |self| self.port
     );
+
+    /// None while frames are mirrored: a mirror has them one by one.
+    fn super_frames(&mut self) -> Option<&mut dyn SuperFrames> {
+        if self.mirror.0.load().is_some() { None } else { self.port.super_frames() }
+    }
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();

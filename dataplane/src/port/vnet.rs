@@ -118,6 +118,18 @@ impl Lead {
         (self.len, self.frames) = (header_len + usize::from(joined.header_len), frames);
         true
     }
+
+    /// Sets the lead of a super-frame that stands for `frames` frames and has its headers in its data.
+    pub(super) fn set_whole(&mut self, joined: Joined, frames: usize) {
+        let header = match joined.tunnel {
+            Some(tunnel) => &VnetHeader::emit_tunnel(joined, tunnel)[..],
+            None => &VnetHeader::emit_joined(joined)[..],
+        };
+        (self.len, self.frames) = (header.len(), frames);
+        if let Some(to) = self.bytes.get_mut(..header.len()) {
+            to.copy_from_slice(header);
+        }
+    }
 }
 
 #[cfg(test)]

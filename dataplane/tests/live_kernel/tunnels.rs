@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use weft_dataplane::batch::Batch;
 use weft_dataplane::pool::{PartialCsum, Pool};
-use weft_dataplane::port::Port;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, AttachTo, Builtin, Umem};
+use weft_dataplane::port::{Port, SuperFrames};
 use weft_dataplane::time::LinkRate;
 
 use self::stack::Layer::{self, Eth, Tcp, Udp, V4, V6};
@@ -235,8 +235,16 @@ impl<P: Joins> Cable<P> {
     /// Sends frames in one burst, and checks that the far end receives the same; how many left as a part of the one
     /// before, and how many super-frames came.
     fn pass(&mut self, name: &str, frames: &[Left]) -> (u64, u64) {
+        let before = (self.from.port.joined(), self.to.port.received_super_frames());
+        self.send(frames);
         let Self { from, to, .. } = self;
-        let before = (from.port.joined(), to.port.super_frames());
+        receives(to, name, frames);
+        (from.port.joined() - before.0, to.port.received_super_frames() - before.1)
+    }
+
+    /// Sends frames in one burst.
+    fn send(&mut self, frames: &[Left]) {
+        let from = &mut self.from;
         let mut batch = Batch::new();
         for (bytes, left) in frames {
             let mut desc = from.bufs.alloc_from(bytes).unwrap();
@@ -247,21 +255,24 @@ impl<P: Joins> Cable<P> {
             from.port.tx(from.now, &mut from.bufs, &mut batch);
             from.tick().unwrap();
         }
-        let (last, _) = frames.last().unwrap();
-        let mut got = to.until(|frame, _| frame == last);
-        got.retain(|(frame, _)| frame.len() > 700); // the kernel says things of its own in between
-        assert_eq!(got.len(), frames.len(), "{name}");
-        for (n, (got, sent)) in got.iter().zip(frames).enumerate() {
-            let differs = got.0.iter().zip(&sent.0).position(|(got, sent)| got != sent);
-            let lens = [got, sent].map(|(bytes, left)| (bytes.len(), *left));
-            assert_eq!((differs, lens[0]), (None, lens[1]), "{name}: {n}");
-        }
-        (from.port.joined() - before.0, to.port.super_frames() - before.1)
     }
 
     fn end(self) {
         self.from.end();
         self.to.end();
+    }
+}
+
+/// Checks that a port receives these frames.
+fn receives(to: &mut Bench<AfPacket>, name: &str, frames: &[Left]) {
+    let (last, _) = frames.last().unwrap();
+    let mut got = to.until(|frame, _| frame == last);
+    got.retain(|(frame, _)| frame.len() > 700); // the kernel says things of its own in between
+    assert_eq!(got.len(), frames.len(), "{name}");
+    for (n, (got, sent)) in got.iter().zip(frames).enumerate() {
+        let differs = got.0.iter().zip(&sent.0).position(|(got, sent)| got != sent);
+        let lens = [got, sent].map(|(bytes, left)| (bytes.len(), *left));
+        assert_eq!((differs, lens[0]), (None, lens[1]), "{name}: {n}");
     }
 }
 
@@ -293,6 +304,45 @@ fn segments_in_a_tunnel_leave_as_one<P: Joins>(test: &str) {
         let want = if one { (frames.len() as u64 - 1, 1) } else { (0, 0) };
         assert_eq!(cable.pass(name, &frames), want, "{name}");
     }
+    cable.end();
+}
+
+/// A super-frame goes on to the next hop as it came, where it splits into the frames of which it was made.
+#[test]
+fn a_super_frame_passes_whole_to_the_next_hop() {
+    let Some(mut cable) = Cable::<AfPacket>::new("a_super_frame_passes_whole") else { return };
+    cable.ns.ip("link add name sx type veth peer name far");
+    for device in ["sx", "far"] {
+        cable.ns.ip(&format!("link set {device} up"));
+    }
+    let (mut out, mut far) = (packet("sx", true), packet("far", false));
+    assert_eq!((out.link(true), far.link(true)), (None, None));
+    let mut done = 0;
+    for (name, stack) in STACKS {
+        let frames = stream(stack);
+        if !matches!(stack, [Eth(_), V4(0) | V6, Tcp]) && !is_joined_in_a_tunnel(stack) {
+            continue; // its frames leave one by one
+        }
+        cable.send(&frames);
+        let from = &mut cable.to;
+        // A frame that the kernel sends of its own comes before it.
+        while from.port.front().is_none() {
+            let lens = from.until(|_, _| true).into_iter().map(|(frame, _)| frame.len());
+            assert!(lens.max() < Some(700), "{name}: it was received before it was seen");
+        }
+        let frame = from.port.front().unwrap();
+        let segments = frame.segments();
+        assert_eq!(segments.count, frames.len(), "{name}");
+        assert_eq!(segments.bytes(), frames.iter().map(|(f, _)| f.len()).sum::<usize>(), "{name}");
+        assert!(out.port.send(out.now, &frame), "{name}");
+        from.port.pop();
+        receives(&mut far, name, &frames);
+        done += 1;
+    }
+    assert_eq!(out.port.passed_super_frames(), done);
+    assert!(done > 8, "{done}");
+    out.end();
+    far.end();
     cable.end();
 }
 

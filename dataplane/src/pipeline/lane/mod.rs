@@ -19,6 +19,7 @@ mod probes;
 mod receive;
 mod send;
 mod step;
+mod whole;
 
 use std::sync::Arc;
 

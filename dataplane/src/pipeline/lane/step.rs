@@ -82,6 +82,7 @@ impl Lane {
                 step.blocked = true; // frames wait in their ports until the crossbar has caught up
                 break;
             }
+            step.work += self.pass_whole(now, index, ports, tracer);
             let Some(port) = ports.get_mut(index) else { break };
             step.work += self.receive(now, index, port.as_mut(), tracer);
             // Between two bursts, so that a worker that receives from many ports does not keep the

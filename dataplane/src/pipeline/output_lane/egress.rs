@@ -131,20 +131,20 @@ pub(in crate::pipeline) fn count_sent(
 ) {
     count(&stats.tx_frames, frames.len() as u64);
     if let [only] = frames {
-        return count_alike(stats, only, 1, only.len() as u64, count);
+        return count_alike(stats, only.frame_stats(), 1, only.len() as u64, count);
     }
     for alike in frames.chunk_by(|a, b| a.frame_stats().is_like(b.frame_stats())) {
         let Some(first) = alike.first() else { continue };
         let bytes = alike.iter().map(|desc| desc.len() as u64).sum();
-        count_alike(stats, first, alike.len() as u64, bytes, &count);
+        count_alike(stats, first.frame_stats(), alike.len() as u64, bytes, &count);
     }
 }
 
 /// Counts `frames` frames of `bytes` in all that have the format, priority and kind of `first`.
 #[inline]
-fn count_alike(
+pub(in crate::pipeline) fn count_alike(
     stats: &PortStats,
-    first: &Desc,
+    first: FrameStats,
     frames: u64,
     bytes: u64,
     count: impl Fn(&Counter, u64),

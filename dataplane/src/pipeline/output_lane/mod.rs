@@ -24,7 +24,7 @@ use crate::time::Instant;
 use crate::types::{PerPri, PortId, PriSet};
 
 pub(super) use dequeue::leave_one;
-pub(super) use egress::count_sent;
+pub(super) use egress::{count_alike, count_sent};
 
 /// State that one worker keeps for a port as output.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not hang together")]

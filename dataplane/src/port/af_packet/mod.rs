@@ -1,7 +1,7 @@
 //! Port on a Linux interface by packet sockets: works with any driver, without setup, and undoes every offload.
 //!
-//! The kernel fills a ring of slots, and each frame is copied from its slot into a chunk (`receiver`). A second ring
-//! has slots that the kernel sends, one system call per burst (`sender`). Frames longer than a slot come as messages.
+//! The kernel fills a ring of slots, and each frame is copied from its slot into a chunk; super-frames come in a ring of
+//! larger slots (`receiver`). A third ring has slots that the kernel sends, one system call per burst (`sender`).
 //!
 //! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; docs/spec/pipeline.md §11. Linux 5.12 or later;
 //! `CAP_NET_RAW` and `CAP_NET_ADMIN`.
@@ -14,25 +14,26 @@ mod slots;
 mod tunnel_tap;
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use weft_base::threads;
 
 pub use self::beside::Beside;
-use self::receiver::Receiver;
+use self::receiver::{Receiver, Rings};
 pub(super) use self::sender::{Joins, Next, Sender, Turn};
 use self::slots::RxSlots;
 pub(super) use self::tunnel_tap::TunnelTap;
 use super::error::{Refused, at};
 use super::gauge::{RxGauge, Shown};
 use super::link::{HostGuard, LinkWatch};
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, netdev, sys};
+use super::{
+    Port, PortCaps, PortCounters, PortError, PortOpenError, SuperFrame, SuperFrames, netdev, sys,
+};
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
 
-/// Socket buffers in bytes. The kernel queues frames that are longer than a slot in the receive buffer.
-const RX_BUFFER: i32 = 16 << 20;
+/// Bytes that the kernel may have of frames on their way out.
 const TX_BUFFER: i32 = 8 << 20;
 /// Interval between looks at the link and at the kernel's drop count.
 const CHECK_EVERY: Span = Span::from_ms(10);
@@ -49,7 +50,8 @@ pub struct AfPacketConfig {
     pub frame_len_max: usize,
     /// Frames handed to the kernel and not yet sent at most, 1..=64.
     pub tx_ring_frames: usize,
-    /// Frames that may wait in the kernel, 64..=65536, rounded up to whole blocks of the ring.
+    /// Frames that may wait in the kernel, 64..=65536, rounded up to whole blocks of the ring. For each 512 of them 15
+    /// super-frames may wait beside them, 240 at most, in 1 MiB.
     pub rx_ring_frames: usize,
     /// Whether segments of TCP in a tunnel may leave as one super-frame, by a tap of our own beside the interface, where
     /// the kernel takes that (Linux 6.17, `CAP_BPF`) and the interface is a veth.
@@ -60,8 +62,10 @@ pub struct AfPacketConfig {
 struct Open {
     // Before the ring that it shows.
     _shown: Shown,
-    /// Its socket also sends super-frames, and reports errors of the interface.
-    rx: receiver::Ring,
+    /// The socket of its frames also sends super-frames.
+    rx: Rings,
+    /// Readable when one of the receiving sockets is.
+    readable: OwnedFd,
     tx: sender::Ring,
     index: i32,
     _guard: HostGuard,
@@ -80,7 +84,7 @@ pub struct AfPacket {
     /// capabilities that making a tap takes.
     tap: Option<TunnelTap>,
     counters: PortCounters,
-    /// System calls made outside receiver and sender.
+    /// System calls made outside of the sender.
     other_calls: u64,
     /// The kernel took no more frames; reset by the next `service`.
     blocked: bool,
@@ -144,7 +148,7 @@ impl AfPacket {
         })
     }
 
-    /// Keeps the host's stack off the interface, then opens one socket that only sends and one that receives.
+    /// Keeps the host's stack off the interface, then opens a socket that only sends and two that receive.
     fn open_device(config: &AfPacketConfig, index: i32, gauge: &RxGauge) -> Result<Open, Refused> {
         // First, because it also is the lock on the interface: a second switch gets EEXIST here, before it changes
         // anything.
@@ -165,25 +169,32 @@ impl AfPacket {
             .map_err(at("make the transmit ring"))?;
         sys::bind_packet(tx.fd(), index, false).map_err(at("bind to the interface"))?;
 
-        let socket = packet_socket(&both)?;
-        let fd = socket.as_fd();
-        // IGNORE_OUTGOING: the host's stack and the tunnel tap send on this interface, and the port would take their
-        // frames for received ones. COPY_THRESH: a frame longer than a slot is queued in whole as a message.
-        let receives = [
-            (libc::PACKET_IGNORE_OUTGOING, 1, "set PACKET_IGNORE_OUTGOING"),
-            (libc::PACKET_COPY_THRESH, 1, "set PACKET_COPY_THRESH"),
-        ];
-        for (name, value, call) in receives {
-            sys::set_option(fd, libc::SOL_PACKET, name, value).map_err(at(call))?;
-        }
-        let slots =
-            RxSlots::map(fd, config.rx_ring_frames, len).map_err(at("make the receive ring"))?;
-        sys::set_promiscuous(fd, index).map_err(at("set promiscuous"))?;
-        // Last: an unbound socket receives nothing, so no frame arrives before ring and options are in place.
-        sys::bind_packet(fd, index, true).map_err(at("bind to the interface"))?;
+        // Each frame is for one of the two by its length.
+        let longest = u32::try_from(len).unwrap_or(u32::MAX);
+        let ring = |lens, map: &dyn Fn(BorrowedFd<'_>) -> io::Result<RxSlots>| {
+            let socket = packet_socket(&both)?;
+            let fd = socket.as_fd();
+            // The host's stack and the tunnel tap send on this interface, and the port would take their frames for
+            // received ones.
+            sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)
+                .map_err(at("set PACKET_IGNORE_OUTGOING"))?;
+            sys::receive_lens(fd, lens).map_err(at("set a filter"))?;
+            let slots = map(fd).map_err(at("make a receive ring"))?;
+            // Last: an unbound socket receives nothing, so no frame arrives before ring and options are in place.
+            sys::bind_packet(fd, index, true).map_err(at("bind to the interface"))?;
+            Ok(receiver::Ring { slots, socket })
+        };
+        let frames = ring(0..=longest, &|fd| RxSlots::map(fd, config.rx_ring_frames, len))?;
+        let supers = ring(longest.saturating_add(1)..=u32::MAX, &|fd| {
+            RxSlots::map_supers(fd, config.rx_ring_frames)
+        })?;
+        let sockets = [frames.socket.as_fd(), supers.socket.as_fd()];
+        let readable = sys::readable_with(&sockets).map_err(at("watch both sockets"))?;
+        sys::set_promiscuous(frames.socket.as_fd(), index).map_err(at("set promiscuous"))?;
         // SAFETY: `Open` drops it before the slots.
-        let shown = unsafe { gauge.show(vec![slots.gauged()]) };
-        Ok(Open { _shown: shown, rx: receiver::Ring { slots, socket }, tx, index, _guard: guard })
+        let shown = unsafe { gauge.show(vec![frames.slots.gauged(), supers.slots.gauged()]) };
+        let rx = Rings { frames, supers };
+        Ok(Open { _shown: shown, rx, readable, tx, index, _guard: guard })
     }
 
     /// Frames that left as part of the super-frame of an earlier one, since the port was opened.
@@ -192,16 +203,22 @@ impl AfPacket {
         self.sender.joined_frames
     }
 
-    /// Received super-frames that were split, since the port was opened.
+    /// Received super-frames that were split or passed on whole, since the port was opened.
     #[must_use]
-    pub const fn super_frames(&self) -> u64 {
+    pub const fn received_super_frames(&self) -> u64 {
         self.receiver.super_frames
+    }
+
+    /// Super-frames that were sent as another port had received them, since the port was opened.
+    #[must_use]
+    pub const fn passed_super_frames(&self) -> u64 {
+        self.sender.passed_super_frames
     }
 
     /// System calls since the port was opened.
     #[must_use]
     pub const fn system_calls(&self) -> u64 {
-        self.receiver.system_calls + self.sender.system_calls + self.other_calls
+        self.sender.system_calls + self.other_calls
     }
 
     fn error(&self, call: &'static str, source: io::Error) -> PortError {
@@ -254,27 +271,38 @@ impl AfPacket {
     fn let_go(&mut self) {
         self.count_kernel_drops();
         if let Some(open) = self.open.take() {
-            self.counters.kernel_rx += open.rx.slots.waiting() as u64;
+            let waiting = open.rx.frames.slots.waiting() + open.rx.supers.slots.waiting();
+            self.counters.kernel_rx += waiting as u64;
         }
         if let Some(tap) = &self.tap {
             tap.aim(0);
         }
-        self.receiver.forget_messages();
+        self.receiver.clear();
+    }
+
+    /// The receiving sockets.
+    fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let rings = self.open.iter().flat_map(|open| [&open.rx.frames, &open.rx.supers]);
+        rings.map(|ring| ring.socket.as_fd())
     }
 
     fn count_kernel_drops(&mut self) {
-        if let Some(open) = &self.open {
-            self.other_calls += 1;
-            let drops = sys::packet_drops(open.rx.socket.as_fd());
-            self.counters.kernel_rx += drops.map_or(0, u64::from);
-        }
+        let drops = self.sockets().map(sys::packet_drops);
+        let (calls, drops) =
+            drops.fold((0, 0), |(calls, sum), drops| (calls + 1, sum + drops.map_or(0, u64::from)));
+        self.other_calls += calls;
+        self.counters.kernel_rx += drops;
     }
 
-    /// Fetches the socket's pending error (`SO_ERROR`): as long as it is pending, poll says that the socket is readable.
+    /// Fetches the sockets' pending errors (`SO_ERROR`): as long as one is pending, poll says that its socket is readable.
     fn take_error(&mut self) {
-        let Some(open) = &self.open else { return };
-        self.other_calls += 1;
-        if let Err(e) = sys::take_error(open.rx.socket.as_fd()) {
+        let (mut calls, mut found) = (0, None);
+        for socket in self.sockets() {
+            calls += 1;
+            found = sys::take_error(socket).err().or(found);
+        }
+        self.other_calls += calls;
+        if let Some(e) = found {
             self.fail("receive", &e);
         }
     }
@@ -287,11 +315,10 @@ impl Port for AfPacket {
 
     fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();
-        let ring = self.open.as_mut().map(|open| &mut open.rx);
-        if let Err(e) = self.receiver.receive(ring, bufs, batch, &mut self.counters) {
-            self.fail("receive", &e);
-        // An idle worker that waits for this descriptor would otherwise be woken at once, again and again.
-        } else if batch.len() == before && !self.watch.state().up {
+        let rings = self.open.as_mut().map(|open| &mut open.rx);
+        self.receiver.receive(rings, bufs, batch, &mut self.counters);
+        // An idle worker that waits for these sockets would otherwise be woken at once, again and again.
+        if batch.len() == before && !self.watch.state().up {
             self.take_error();
         }
         batch.len() - before
@@ -308,7 +335,7 @@ impl Port for AfPacket {
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let count = batch.len().min(self.tx_room(now));
         let Some(open) = &mut self.open else { return 0 };
-        let socket = open.rx.socket.as_fd();
+        let socket = open.rx.frames.socket.as_fd();
         let joins = Joins { socket, tap: self.tap.as_ref(), mtu: self.watch.state().mtu };
         let mut taken = 0;
         let mut fault = None;
@@ -381,31 +408,59 @@ impl Port for AfPacket {
         Some(self.gauge.clone())
     }
 
+    fn super_frames(&mut self) -> Option<&mut dyn SuperFrames> {
+        Some(self)
+    }
+
     fn sending(&mut self) -> usize {
         self.open.as_mut().map_or(0, |open| open.tx.under_way())
     }
 
     /// The descriptor is replaced when the interface was gone, so callers ask for it again before each wait.
-    fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+    fn link_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.watch.as_fd())
     }
 
-    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.open.as_ref().map(|open| open.rx.socket.as_fd())
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.open.as_ref().map(|open| open.readable.as_fd())
     }
 
     fn release(&mut self, _bufs: &mut Bufs) {
         self.count_kernel_drops();
         // Closing a socket waits in the kernel. On a busy machine all of them together can take longer than the 2 s for
         // which a stop waits for a sign of life. The gauge goes first: other threads read the ring's words through it.
-        if let Some(Open { _shown: shown, rx, tx, _guard: guard, .. }) = self.open.take() {
-            drop(shown);
+        if let Some(Open { _shown: shown, rx, readable, tx, _guard: guard, .. }) = self.open.take()
+        {
+            drop((shown, readable));
             threads::close(rx);
             threads::close(tx);
             threads::close(guard);
         }
         threads::close(self.tap.take());
         self.receiver.clear();
+    }
+}
+
+impl SuperFrames for AfPacket {
+    fn front(&mut self) -> Option<SuperFrame<'_>> {
+        let rings = &mut self.open.as_mut()?.rx;
+        self.receiver.whole(rings, &mut self.counters)
+    }
+
+    fn pop(&mut self) {
+        if let Some(open) = &mut self.open {
+            self.receiver.end_whole(&mut open.rx);
+        }
+    }
+
+    fn send(&mut self, now: Instant, frame: &SuperFrame<'_>) -> bool {
+        if self.tx_room(now) == 0 {
+            return false;
+        }
+        let Some(open) = &self.open else { return false };
+        let socket = open.rx.frames.socket.as_fd();
+        let joins = Joins { socket, tap: self.tap.as_ref(), mtu: self.watch.state().mtu };
+        self.sender.send_whole(now, joins, frame)
     }
 }
 
@@ -427,17 +482,10 @@ fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refuse
     for &(name, value, call) in options {
         sys::set_option(fd, libc::SOL_PACKET, name, value).map_err(at(call))?;
     }
-    let buffers = [
-        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, RX_BUFFER),
-        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, TX_BUFFER),
-    ];
-    for (force, plain, len) in buffers {
-        sys::set_option(fd, libc::SOL_SOCKET, force, len)
-            // FORCE needs CAP_NET_ADMIN and may exceed net.core.rmem_max and wmem_max; without it the kernel caps the
-            // size.
-            .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
-            .map_err(at("set socket buffers"))?;
-    }
+    sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, TX_BUFFER)
+        // FORCE needs CAP_NET_ADMIN and may exceed net.core.wmem_max; without it the kernel caps the size.
+        .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, TX_BUFFER))
+        .map_err(at("set the send buffer"))?;
     Ok(socket)
 }
 

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use arrayvec::ArrayVec;
 
 use super::super::join::{Joint, Segment};
+use super::super::super_frames::SuperFrame;
 use super::super::sys;
 use super::super::vnet::{Lead, VnetHeader};
 use super::messages::{Outgoing, TxMessages};
@@ -213,6 +214,7 @@ pub(in crate::port) struct Sender {
     /// From this time on, segments of one TCP stream may be joined.
     join_at: Instant,
     pub joined_frames: u64,
+    pub passed_super_frames: u64,
     pub system_calls: u64,
     stuck: Stuck,
 }
@@ -224,6 +226,7 @@ impl Sender {
             leads: vec![Lead::default(); BURST],
             join_at: Instant::ZERO,
             joined_frames: 0,
+            passed_super_frames: 0,
             system_calls: 0,
             stuck: Stuck::default(),
         }
@@ -266,6 +269,40 @@ impl Sender {
             (Way::Messages, _) => Turn::Joined(self.by_messages(joins.socket, &parts)),
             _ => Turn::OneByOne(parts.len()),
         }
+    }
+
+    /// Sends a super-frame as it was received; false, and nothing sent, if the kernel might not split it into the same
+    /// frames, or does not take it now.
+    pub(super) fn send_whole(
+        &mut self,
+        now: Instant,
+        joins: Joins<'_>,
+        frame: &SuperFrame<'_>,
+    ) -> bool {
+        if now < self.join_at || frame.segments().len >= self.stuck.len {
+            return false;
+        }
+        let (Some(joined), Some(lead)) = (frame.joined(joins.mtu), self.leads.first_mut()) else {
+            return false;
+        };
+        lead.set_whole(joined, frame.segments().count);
+        let (lead, parts) = (lead.bytes(), &[frame.bytes]);
+        let sent = match (joined.tunnel, joins.tap) {
+            (None, _) => {
+                self.messages.transmit(joins.socket, &[Outgoing { lead, parts }]).map(|_| ())
+            }
+            (Some(_), Some(tap)) => tap.send(lead, parts),
+            (Some(_), None) => return false,
+        };
+        self.system_calls += 1;
+        let Err(e) = sent else {
+            self.passed_super_frames += 1;
+            return true;
+        };
+        if e.raw_os_error() != Some(libc::EAGAIN) {
+            self.join_at = now + JOIN_AGAIN_AFTER; // what is wrong is found out by frames one by one
+        }
+        false
     }
 
     /// Whether two neighbours of `frames` may be joined. Reads descriptors only, no frame data.

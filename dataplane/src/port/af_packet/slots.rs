@@ -13,11 +13,19 @@ use std::os::fd::BorrowedFd;
 
 use super::super::gauge;
 use super::super::sys::{self, Mapping, VNET_LEN};
-use super::super::tag::Tag;
+use super::super::tag::{self, Tag};
 use crate::pool::prefetch;
 
-/// A ring is made of blocks of this size, contiguous in the kernel; no slot crosses a block's end.
+/// A ring is made of blocks, contiguous in the kernel; no slot crosses a block's end. Those of super-frames are larger,
+/// so that little of them is left over.
 const BLOCK_LEN: usize = 64 << 10;
+const SUPER_BLOCK_LEN: usize = 1 << 20;
+/// Longest super-frame that is accepted: 64 KiB of IP and all headers in front.
+const SUPER_LEN_MAX: usize = 66 << 10;
+/// A block of super-frames is there for this many frames of the other ring, and at most this many blocks: the kernel
+/// keeps their memory whether super-frames come or not.
+const FRAMES_A_BLOCK: usize = 512;
+const SUPER_BLOCKS_MAX: usize = 16;
 const LINE: usize = 64;
 /// The kernel's header in a slot; a frame to send starts right behind it.
 const HEADER_LEN: usize = size_of::<libc::tpacket2_hdr>();
@@ -41,6 +49,28 @@ struct Slots {
     next: usize,
 }
 
+/// Size of a ring's slots, and of its blocks.
+#[derive(Clone, Copy)]
+struct Layout {
+    slot: usize,
+    block: usize,
+}
+
+impl Layout {
+    /// For frames of up to `frame_len_max`.
+    const fn of_frames(frame_len_max: usize) -> Self {
+        Self { slot: slot_len(frame_len_max), block: BLOCK_LEN }
+    }
+
+    const fn of_supers() -> Self {
+        Self { slot: slot_len(SUPER_LEN_MAX), block: SUPER_BLOCK_LEN }
+    }
+
+    const fn in_block(self) -> usize {
+        self.block / self.slot
+    }
+}
+
 /// Bytes of a slot for frames of up to `frame_len_max`: an odd number of cache lines, so that the heads of slots spread
 /// over all sets of the caches.
 const fn slot_len(frame_len_max: usize) -> usize {
@@ -49,26 +79,25 @@ const fn slot_len(frame_len_max: usize) -> usize {
 
 impl Slots {
     /// A ring of at least `frames` slots, rounded up to whole blocks; `name` is `PACKET_RX_RING` or `PACKET_TX_RING`.
-    fn map(fd: BorrowedFd<'_>, name: i32, frames: usize, frame_len_max: usize) -> io::Result<Self> {
-        let slot = slot_len(frame_len_max);
-        let in_block = BLOCK_LEN / slot;
-        let blocks = frames.div_ceil(in_block);
+    fn map(fd: BorrowedFd<'_>, name: i32, frames: usize, layout: Layout) -> io::Result<Self> {
+        let Layout { slot, block } = layout;
+        let blocks = frames.div_ceil(layout.in_block());
         let word =
             |n: usize| u32::try_from(n).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
         let request = libc::tpacket_req {
-            tp_block_size: word(BLOCK_LEN)?,
+            tp_block_size: word(block)?,
             tp_block_nr: word(blocks)?,
             tp_frame_size: word(slot)?,
-            tp_frame_nr: word(blocks * in_block)?,
+            tp_frame_nr: word(blocks * layout.in_block())?,
         };
         sys::set_option(fd, libc::SOL_PACKET, name, request)?;
-        Ok(Self::over(Mapping::shared(fd, 0, (blocks * BLOCK_LEN) as u64)?, slot))
+        Ok(Self::over(Mapping::shared(fd, 0, (blocks * block) as u64)?, layout))
     }
 
-    fn over(memory: Mapping, len: usize) -> Self {
-        let in_block = BLOCK_LEN / len;
-        let slots = memory.len() / BLOCK_LEN * in_block;
-        let offset = |slot: usize| slot / in_block * BLOCK_LEN + slot % in_block * len;
+    fn over(memory: Mapping, layout: Layout) -> Self {
+        let (in_block, Layout { slot: len, block }) = (layout.in_block(), layout);
+        let slots = memory.len() / block * in_block;
+        let offset = |slot: usize| slot / in_block * block + slot % in_block * len;
         let offsets = (0..slots).map(|slot| u32::try_from(offset(slot)).unwrap_or(u32::MAX));
         Self { offsets: offsets.collect(), memory, len, next: 0 }
     }
@@ -149,6 +178,21 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at - 4..at - 2).and_then(|o| o.first_chunk()).map_or(0, |o| u16::from_ne_bytes(*o))
 }
 
+/// Writes `value` at offset `at` of a slot, like [`word`].
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(to) = bytes.get_mut(at - 4..).and_then(|rest| rest.first_chunk_mut()) {
+        *to = value;
+    }
+}
+
+/// When the kernel put a frame into its slot, by its clock of wall time: if that is set back, frames that wait in two
+/// rings just then may change places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stamp {
+    pub seconds: u32,
+    pub ns: u32,
+}
+
 /// A frame that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filled<'a> {
@@ -159,8 +203,6 @@ pub(super) struct Filled<'a> {
     pub lead: [u8; VNET_LEN],
     /// The VLAN tag that the kernel took out of the data.
     pub tag: Option<Tag>,
-    /// The whole frame also waits as a message of the socket.
-    pub queued: bool,
 }
 
 impl<'a> Filled<'a> {
@@ -178,7 +220,6 @@ impl<'a> Filled<'a> {
             frame: frame.get(..there as usize).unwrap_or_default(),
             lead: lead.copied().unwrap_or_default(),
             tag: tag.then(|| Tag { tpid, tci: half(bytes, 24) }),
-            queued: status & libc::TP_STATUS_COPY != 0,
         }
     }
 }
@@ -189,7 +230,14 @@ pub(super) struct RxSlots(Slots);
 impl RxSlots {
     /// Makes the receive ring of a socket for `frames` of up to `frame_len_max`.
     pub(super) fn map(fd: BorrowedFd<'_>, frames: usize, frame_len_max: usize) -> io::Result<Self> {
-        Slots::map(fd, libc::PACKET_RX_RING, frames, frame_len_max).map(Self)
+        Slots::map(fd, libc::PACKET_RX_RING, frames, Layout::of_frames(frame_len_max)).map(Self)
+    }
+
+    /// Makes the receive ring of a socket for super-frames, beside a ring of `frames`.
+    pub(super) fn map_supers(fd: BorrowedFd<'_>, frames: usize) -> io::Result<Self> {
+        let blocks = frames.div_ceil(FRAMES_A_BLOCK).min(SUPER_BLOCKS_MAX);
+        let layout = Layout::of_supers();
+        Slots::map(fd, libc::PACKET_RX_RING, blocks * layout.in_block(), layout).map(Self)
     }
 
     /// Status of a slot if the kernel has filled it.
@@ -206,6 +254,33 @@ impl RxSlots {
         // SAFETY: a filled slot is the port's until `release`, which needs `&mut self` and cannot run while this is
         // borrowed.
         Some(Filled::parse(status, unsafe { self.0.bytes(self.0.next) }))
+    }
+
+    /// When the kernel put the oldest frame into its slot, in an order that holds over the rings of one interface.
+    #[inline]
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        self.filled(self.0.next)?;
+        // SAFETY: as in `front`.
+        let bytes = unsafe { self.0.bytes(self.0.next) };
+        Some(Stamp { seconds: word(bytes, 16), ns: word(bytes, 20) })
+    }
+
+    /// Puts the tag that the kernel took out back into the oldest frame, in its slot.
+    pub(super) fn put_tag(&mut self, tag: Tag) {
+        if self.filled(self.0.next).is_none() {
+            return;
+        }
+        // SAFETY: as in `front`, and borrowed mutably.
+        let bytes = unsafe { self.0.bytes_mut(self.0.next) };
+        let (len, there, at) = (word(bytes, 4), word(bytes, 8), usize::from(half(bytes, 12)));
+        if at < HEADER_LEN + VNET_LEN {
+            return; // the kernel leaves that much
+        }
+        // The virtio-net header in front of the frame, which has been read, makes room.
+        let start = tag::put_tag(bytes, at - 4, tag) + 4;
+        put(bytes, 4, (len + 4).to_ne_bytes());
+        put(bytes, 8, (there + 4).to_ne_bytes());
+        put(bytes, 12, u16::try_from(start).unwrap_or(0).to_ne_bytes());
     }
 
     /// Prefetches the slot [`AHEAD`] of the next.
@@ -237,12 +312,6 @@ impl RxSlots {
     pub(super) fn waiting(&self) -> usize {
         (0..self.0.count()).take_while(|n| self.filled(self.0.index(*n)).is_some()).count()
     }
-
-    /// How many of the next `most` waiting frames also wait as messages.
-    pub(super) fn queued(&self, most: usize) -> usize {
-        let statuses = (0..most.min(self.0.count())).map_while(|n| self.filled(self.0.index(n)));
-        statuses.filter(|status| status & libc::TP_STATUS_COPY != 0).count()
-    }
 }
 
 /// Outcome of a call that has the kernel send a transmit ring.
@@ -266,7 +335,8 @@ pub(super) struct TxSlots {
 impl TxSlots {
     /// Makes the transmit ring of a socket for `frames` of up to `frame_len_max`.
     pub(super) fn map(fd: BorrowedFd<'_>, frames: usize, frame_len_max: usize) -> io::Result<Self> {
-        Slots::map(fd, libc::PACKET_TX_RING, frames, frame_len_max).map(Self::over)
+        Slots::map(fd, libc::PACKET_TX_RING, frames, Layout::of_frames(frame_len_max))
+            .map(Self::over)
     }
 
     const fn over(slots: Slots) -> Self {
@@ -348,7 +418,7 @@ mod tests {
 
     fn slots(blocks: u64) -> Slots {
         let memory = Mapping::private(blocks * BLOCK_LEN as u64).unwrap();
-        Slots::over(memory, slot_len(FRAME_LEN_MAX))
+        Slots::over(memory, Layout::of_frames(FRAME_LEN_MAX))
     }
 
     /// Fills a slot as the kernel does: as much of `frame` as fits `room`.
@@ -386,7 +456,7 @@ mod tests {
                 let Some(front) = rx.front() else { break };
                 assert_eq!((front.len, front.frame.len()), (60 + taken % 1_459, front.len));
                 assert!(front.frame.iter().all(|o| usize::from(*o) == taken % 251), "{taken}");
-                assert_eq!((front.lead, front.tag, front.queued), ([9; VNET_LEN], None, false));
+                assert_eq!((front.lead, front.tag), ([9; VNET_LEN], None));
                 rx.prefetch();
                 rx.release();
                 taken += 1;
@@ -408,25 +478,61 @@ mod tests {
     fn what_is_beside_a_frame_is_read() {
         let user = libc::TP_STATUS_USER;
         let (tag, tpid) = (libc::TP_STATUS_VLAN_VALID, libc::TP_STATUS_VLAN_TPID_VALID);
-        let copy = libc::TP_STATUS_COPY;
-        #[rustfmt::skip] // columns: name, status, bytes of 2,000 that are there, tag, queued
+        #[rustfmt::skip] // columns: name, status, bytes of 2,000 that are there, tag
         let cases = [
-            ("plain",        user,                    2_000, None,                   false),
-            ("tag",          user | tag | tpid,       2_000, Some((0x88A8, 0x6005)), false),
-            ("without TPID", user | tag,              2_000, Some((0x8100, 0x6005)), false),
-            ("only TPID",    user | tpid,             2_000, None,                   false),
-            ("cut",          user,                    1_000, None,                   false),
-            ("a message",    user | copy | tag,       1_000, Some((0x8100, 0x6005)), true),
+            ("plain",        user,              2_000, None),
+            ("tag",          user | tag | tpid, 2_000, Some((0x88A8, 0x6005))),
+            ("without TPID", user | tag,        2_000, Some((0x8100, 0x6005))),
+            ("only TPID",    user | tpid,       2_000, None),
+            ("cut",          user,              1_000, None),
         ];
-        for (name, status, there, tag, queued) in cases {
+        for (name, status, there, tag) in cases {
             let tag = tag.map(|(tpid, tci)| Tag { tpid, tci });
-            let mut rx = RxSlots(Slots::over(slots(1).memory, slot_len(2_000)));
+            let layout = Layout::of_frames(2_000);
+            let mut rx = RxSlots(Slots::over(slots(1).memory, layout));
             fill(&mut rx.0, 0, status, &[3; 2_000], there);
             let front = rx.front().unwrap();
-            assert_eq!((front.len, front.frame.len()), (2_000, there), "{name}");
-            assert_eq!((front.tag, front.queued), (tag, queued), "{name}");
-            assert_eq!(rx.queued(9), usize::from(queued), "{name}");
+            assert_eq!((front.len, front.frame.len(), front.tag), (2_000, there, tag), "{name}");
         }
+    }
+
+    #[test]
+    fn a_tag_is_put_back_in_the_slot() {
+        let mut rx = RxSlots(slots(1));
+        let frame: Vec<u8> = (0..100).collect();
+        fill(&mut rx.0, 0, libc::TP_STATUS_USER, &frame, 9_999);
+        rx.put_tag(Tag { tpid: 0x88A8, tci: 0x6005 });
+        let front = rx.front().unwrap();
+        assert_eq!((front.len, front.frame.len()), (104, 104));
+        assert_eq!(front.frame[..12], frame[..12]);
+        assert_eq!(front.frame[12..16], [0x88, 0xA8, 0x60, 0x05]);
+        assert_eq!(front.frame[16..], frame[12..]);
+    }
+
+    #[test]
+    fn stamps_say_which_ring_was_filled_first() {
+        let mut rings = [RxSlots(slots(1)), RxSlots(slots(1))];
+        assert_eq!(rings[0].stamp(), None);
+        for (ring, (seconds, ns)) in rings.iter_mut().zip([(7, 999_999_999_u32), (8, 5)]) {
+            fill(&mut ring.0, 0, libc::TP_STATUS_USER, &[0; 60], 60);
+            // SAFETY: the test is the kernel.
+            let bytes = unsafe { ring.0.bytes_mut(0) };
+            bytes[12..16].copy_from_slice(&u32::to_ne_bytes(seconds));
+            bytes[16..20].copy_from_slice(&ns.to_ne_bytes());
+        }
+        assert!(rings[0].stamp() < rings[1].stamp());
+        assert_eq!(rings[1].stamp(), Some(Stamp { seconds: 8, ns: 5 }));
+    }
+
+    #[test]
+    fn slots_of_super_frames_fill_their_blocks() {
+        let memory = Mapping::private(2 * SUPER_BLOCK_LEN as u64).unwrap();
+        let layout = Layout::of_supers();
+        let ring = Slots::over(memory, layout);
+        assert_eq!(ring.count(), 2 * 15);
+        assert!(layout.slot >= RX_FRAME_AT + SUPER_LEN_MAX);
+        let ends = ring.offsets.iter().map(|&at| at as usize % SUPER_BLOCK_LEN + layout.slot);
+        assert!(ends.max().is_some_and(|end| end <= SUPER_BLOCK_LEN), "none across a block");
     }
 
     #[test]

@@ -11,8 +11,8 @@ mod segment;
 use weft_parsers::ip_proto;
 use weft_parsers::partial::UDP_FIELD;
 
-pub(super) use self::segment::Segment;
 use self::segment::{CSUM_AT, Tunnel};
+pub(super) use self::segment::{OUTER_IP, Segment};
 use super::field::put;
 use super::gso::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_TUNNEL_IPV4, GSO_UDP_TUNNEL_IPV6};
 use super::segment_headers::SegmentHeaders;

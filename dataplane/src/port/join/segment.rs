@@ -11,7 +11,7 @@ use super::super::field::{be16, be32, byte, put};
 use crate::pool::PartialCsum;
 
 /// Offset of the outer IP header in a tunnel's super-frame: the kernel expects an Ethernet header without tags.
-const OUTER_IP: usize = 14;
+pub(in crate::port) const OUTER_IP: usize = 14;
 /// Flag "more fragments" and fragment offset of IPv4; both 0 in a whole packet.
 const MORE_AND_OFFSET: u16 = 0x3FFF;
 const SYN_RST_URG: u8 = 0x26;
