@@ -288,7 +288,9 @@ impl<P: Port> Port for Tee<P> {
 
     /// None while frames are mirrored: a mirror has them one by one.
     fn super_frames(&mut self) -> Option<&mut dyn SuperFrames> {
-        if self.mirror.0.load().is_some() { None } else { self.port.super_frames() }
+        let Self { port, mirror } = self;
+        // The port first: it is asked in every step, and most have none.
+        port.super_frames().filter(|_| mirror.0.load().is_none())
     }
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
@@ -333,6 +335,7 @@ mod tests {
     use crate::pool::{PartialCsum, Pool};
     use crate::port::capture::{CaptureReader, Record};
     use crate::port::null::{Null, NullConfig};
+    use crate::port::super_frames::testing::Memory;
     use crate::port::{PortCaps, PortError};
     use crate::time::LinkRate;
 
@@ -369,6 +372,20 @@ mod tests {
 
     fn bufs() -> Bufs {
         Bufs::new(Pool::in_memory(64, 1_518).unwrap(), 16, 0)
+    }
+
+    #[test]
+    fn no_super_frame_passes_whole_while_frames_are_mirrored() {
+        let (file, slot) = (Temp::new("whole.pcapng"), MirrorSlot::default());
+        let (port, _) = Memory::new("memory");
+        let mut tee = Tee::new(port, slot.clone());
+        assert!(tee.super_frames().is_some());
+        let form = CaptureFormat::PcapNg;
+        let mirror = Mirror::start(&file.0, Existing::Replace, form, 0, 1_000, &["one"]).unwrap();
+        slot.set(Some(mirror.handle(0)));
+        assert!(tee.super_frames().is_none());
+        slot.set(None);
+        assert!(tee.super_frames().is_some());
     }
 
     #[test]
