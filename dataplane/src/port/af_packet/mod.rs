@@ -432,7 +432,9 @@ impl Port for AfPacket {
         if let Some(Open { _shown: shown, rx, readable, tx, _guard: guard, .. }) = self.open.take()
         {
             drop((shown, readable));
-            threads::close(rx);
+            let Rings { frames, supers } = rx;
+            threads::close(frames);
+            threads::close(supers);
             threads::close(tx);
             threads::close(guard);
         }
