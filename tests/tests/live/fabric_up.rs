@@ -177,7 +177,8 @@ fn a_device_with_logical_devices_as_processes() {
     let shown: Vec<bool> =
         rows.as_array().expect("rows").iter().map(|row| !row["bridge"].is_null()).collect();
     assert_eq!(shown, [true, false, true, false], "{rows}");
-    let bars = ["h0", "h1"].map(|host| bar_of_ld(&up, host).expect("it sees its logical device"));
+    let bars =
+        ["h0", "h1"].map(|host| up.until("it sees its logical device", |up| bar_of_ld(up, host)));
     for (host, bar, ld, other) in [("h0", bars[0], 0, 2), ("h1", bars[1], 2, 0)] {
         up.well(host, &format!("write {bar} 64KiB --seed={} --check", ld + 30));
         up.well("mld0", &format!("peek 0 64KiB --seed={} --ld {ld} --bar 0", ld + 30));
