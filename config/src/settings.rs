@@ -15,7 +15,7 @@ use weft_toml::{ConfigError, Document, Findings, Place, Problem};
 
 use super::choice::{Choice, DeviceKind};
 use super::param::{Form, Param, Section};
-use super::table::{CONFIG, Key, PORT_KEYS, Schema};
+use super::table::{CONFIG, Key, PORT_KEYS, Schema, key};
 use super::value::{Value, is_name};
 
 /// Longest configuration that is read, in bytes.
@@ -37,6 +37,23 @@ pub struct Item {
     pub place: Place,
     /// The settings of the item, by key.
     pub set: BTreeMap<&'static str, Setting>,
+}
+
+impl Item {
+    /// The setting of `key`, if it is set here.
+    pub(crate) fn get(&self, key: Key) -> Option<&Setting> {
+        self.set.get(key.name)
+    }
+
+    /// The text of `key`, if it is set here.
+    pub(crate) fn text(&self, key: Key) -> Option<&str> {
+        self.get(key)?.value.as_text()
+    }
+
+    /// Where `key` is set; else where the item begins.
+    pub(crate) fn place_of(&self, key: Key) -> &Place {
+        self.get(key).map_or(&self.place, |set| &set.place)
+    }
 }
 
 /// All settings of files and flags; the table of parameters has the defaults of the rest.
@@ -170,12 +187,13 @@ impl Settings {
             return refuse("device", message);
         }
         let ports = self.items.entry("port").or_default();
-        let same = ports
-            .iter_mut()
-            .find(|item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name));
+        let same = ports.iter_mut().find(|item| item.text(key!("port", "name")) == Some(name));
         let item = if let Some(item) = same {
             // A device that came from a flag stays: of two flags for one port, one is a mistake.
-            if matches!(item.set.get("device"), Some(Setting { place: Place::Flag(_), .. })) {
+            if matches!(
+                item.get(key!("port", "device")),
+                Some(Setting { place: Place::Flag(_), .. })
+            ) {
                 return refuse("name", format!("expected each port once, found {name:?} twice"));
             }
             item

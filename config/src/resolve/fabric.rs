@@ -362,16 +362,14 @@ impl Resolver<'_> {
             self.refuse(extra.place.clone(), "vcs", message);
         }
         for item in items {
-            let get = |key| {
-                item.set
-                    .get(key)
-                    .map(|set| set.value.clone())
-                    .or_else(|| self.default_of("vcs", key))
+            let get = |key: Key| {
+                let own = item.get(key).map(|set| set.value.clone());
+                own.or_else(|| self.default_of(key.section, key.name))
             };
-            let vppbs =
-                get("vppbs").and_then(|value| u8::try_from(value.as_int()?).ok()).unwrap_or(4);
-            let gae = get("gae") != Some(Value::Bool(false));
-            let Some(set) = item.set.get("usp") else {
+            let vppbs = get(key!("vcs", "vppbs")).and_then(|value| value.as_int());
+            let vppbs = vppbs.and_then(|count| u8::try_from(count).ok()).unwrap_or(4);
+            let gae = get(key!("vcs", "gae")) != Some(Value::Bool(false));
+            let Some(set) = item.get(key!("vcs", "usp")) else {
                 vcses.push(VcsConfig { usp: None, vppbs, gae });
                 continue;
             };

@@ -12,6 +12,7 @@ use weft_dataplane::lag::Lag;
 use weft_dataplane::types::{PortId, PortSet};
 
 use super::{Item, Place, Resolver, Setting, Value};
+use crate::table::key;
 
 /// The name of a listed port that carries TLPs, if one does.
 fn of_role<'a>(ports: &'a [PortConfig], listed: &Setting) -> Option<&'a str> {
@@ -27,10 +28,11 @@ impl Resolver<'_> {
         let mut taken: BTreeMap<PortId, String> = BTreeMap::new();
         let mut lags: Vec<Lag> = Vec::new();
         for item in self.settings.items("lag") {
-            let [name, members] = ["name", "ports"].map(|key| item.set.get(key));
-            let (Some(name), Some(members)) = (name, members) else {
-                let key = if name.is_none() { "lag.name" } else { "lag.ports" };
-                self.refuse(item.place.clone(), key, "expected a name and ports of this LAG");
+            let (name_key, ports_key) = (key!("lag", "name"), key!("lag", "ports"));
+            let (Some(name), Some(members)) = (item.get(name_key), item.get(ports_key)) else {
+                let missing = if item.get(name_key).is_none() { name_key } else { ports_key };
+                let message = "expected a name and ports of this LAG";
+                self.refuse(item.place.clone(), &missing.path(), message);
                 continue;
             };
             let text = name.value.as_text().unwrap_or_default();
@@ -89,7 +91,7 @@ impl Resolver<'_> {
     pub(super) fn entry_ports(&mut self, item: &Item) -> Option<PortSet> {
         const ONE: &str = "static_entry.port";
         const MANY: &str = "static_entry.ports";
-        match (item.set.get("port"), item.set.get("ports")) {
+        match (item.get(key!("static_entry", "port")), item.get(key!("static_entry", "ports"))) {
             (Some(one), None) => {
                 let name = one.value.as_text().unwrap_or_default();
                 let port = self.port_or_lag(name, &one.place, ONE)?;
@@ -120,27 +122,23 @@ impl Resolver<'_> {
 
     /// Whether `name` is that of a LAG.
     pub(super) fn is_lag(&self, name: &str) -> bool {
-        let is_named =
-            |item: &Item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name);
+        let is_named = |item: &Item| item.text(key!("lag", "name")) == Some(name);
         self.settings.items("lag").iter().any(is_named)
     }
 
     /// The port called `name`, or the lowest port of the LAG of that name.
     pub(super) fn port_or_lag(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
         let lags = self.settings.items("lag");
-        let name_of = |item: &Item| item.set.get("name")?.value.as_text().map(str::to_owned);
+        let name_of = |item: &Item| item.text(key!("lag", "name")).map(str::to_owned);
         let ports_of = |item: &Item| -> PortSet {
-            let listed = item.set.get("ports").map_or(&[][..], |set| set.value.members());
+            let listed = item.get(key!("lag", "ports")).map_or(&[][..], |set| set.value.members());
             let id = |name: &Value| {
-                let ports = self.settings.items("port");
-                let at = ports
-                    .iter()
-                    .position(|port| port.set.get("name").map(|s| &s.value) == Some(name));
-                at.and_then(PortId::new)
+                let is_named = |port: &Item| port.text(key!("port", "name")) == name.as_text();
+                self.settings.items("port").iter().position(is_named).and_then(PortId::new)
             };
             listed.iter().filter_map(id).collect()
         };
-        if let Some(lag) = lags.iter().find(|lag| name_of(lag).as_deref() == Some(name)) {
+        if let Some(lag) = lags.iter().find(|lag| lag.text(key!("lag", "name")) == Some(name)) {
             return ports_of(lag).lowest(); // none: the LAG has been refused
         }
         let port = self.port_named(name, place, key)?;

@@ -344,7 +344,7 @@ impl<'a> Resolver<'a> {
 
     /// A port's value: its own, else that of `port_defaults`, else the default.
     fn port_get(&self, item: &Item, key: Key) -> Option<Value> {
-        if let Some(set) = item.set.get(key.name) {
+        if let Some(set) = item.get(key) {
             return Some(set.value.clone());
         }
         match self.settings.table("port_defaults", key.name) {
@@ -355,7 +355,7 @@ impl<'a> Resolver<'a> {
 
     /// Where a port's value was set; else where the port begins.
     fn port_place(&self, item: &Item, key: Key) -> Place {
-        let own = item.set.get(key.name);
+        let own = item.get(key);
         let set = own.or_else(|| self.settings.table("port_defaults", key.name));
         set.map_or_else(|| item.place.clone(), |set| set.place.clone())
     }

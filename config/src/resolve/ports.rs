@@ -104,8 +104,7 @@ impl Resolver<'_> {
         let mut devices: BTreeMap<(Option<DeviceKind>, String), String> = BTreeMap::new();
         let mut ports = Vec::new();
         for (index, item) in items.iter().enumerate() {
-            let text = |key| item.set.get(key).and_then(|set| set.value.as_text());
-            let Some(name) = text("name") else {
+            let Some(name) = item.text(key!("port", "name")) else {
                 self.refuse(item.place.clone(), "port.name", "expected a name for this port");
                 continue;
             };
@@ -116,7 +115,7 @@ impl Resolver<'_> {
                 self.refuse(place, "port.name", message);
             }
             let kind: DeviceKind = self.port_choice(item, key!("port", "kind"));
-            let device = text("device").unwrap_or(name);
+            let device = item.text(key!("port", "device")).unwrap_or(name);
             // An interface is the same device whatever the kind of port; taps, files and DPDK devices have names of
             // their own.
             let of = (kind.device() != DeviceIs::Interface).then_some(kind);
@@ -218,7 +217,7 @@ impl Resolver<'_> {
         let tpids = self.tpids();
         let number =
             |key| self.int(key).and_then(|int| u16::try_from(int).ok()).unwrap_or_default();
-        let given = item.set.get("mac").and_then(|set| set.value.as_text()?.parse().ok());
+        let given = item.text(key!("port", "mac")).and_then(|text| text.parse().ok());
         let config = ParseConfig {
             afh: self.port_choice(item, key!("port", "afh")),
             gen2_order: self.choice(key!("formats", "gen2_order")),
@@ -398,8 +397,7 @@ impl Resolver<'_> {
     /// The port called `name`; refuses the name at `place` if there is none.
     pub(super) fn port_named(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
         let ports = self.settings.items("port");
-        let named =
-            |item: &Item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name);
+        let named = |item: &Item| item.text(key!("port", "name")) == Some(name);
         let found = ports.iter().position(named).and_then(PortId::new);
         if found.is_none() {
             self.refuse(place.clone(), key, format!("expected the name of a port, found {name:?}"));
@@ -408,15 +406,15 @@ impl Resolver<'_> {
     }
 
     /// VLAN, address, and its place, of a static entry or group; `None` if it is refused.
-    fn address(&mut self, item: &Item, section: &'static str) -> Option<(Vid, AddrKey, Place)> {
-        let Some(addr) = item.set.get("addr") else {
-            self.refuse(item.place.clone(), &format!("{section}.addr"), "expected an address");
+    fn address(&mut self, item: &Item, addr: Key, vid: Key) -> Option<(Vid, AddrKey, Place)> {
+        let Some(set) = item.get(addr) else {
+            self.refuse(item.place.clone(), &addr.path(), "expected an address");
             return None;
         };
         // VLAN 1 is the default of the table; an item keeps only the keys that are set.
-        let vid = item.set.get("vid").and_then(|set| set.value.as_int()).unwrap_or(1);
+        let vid = item.get(vid).and_then(|set| set.value.as_int()).unwrap_or(1);
         let vid = u16::try_from(vid).ok().and_then(Vid::new)?;
-        Some((vid, parse_addr(addr.value.as_text()?)?, addr.place.clone()))
+        Some((vid, parse_addr(set.value.as_text()?)?, set.place.clone()))
     }
 
     fn static_entries(&mut self) -> Vec<StaticEntry> {
@@ -425,7 +423,8 @@ impl Resolver<'_> {
         let mut entries = Vec::new();
         for item in self.settings.items("static_entry") {
             let Some(ports) = self.entry_ports(item) else { continue };
-            let Some((vid, addr, place)) = self.address(item, "static_entry") else { continue };
+            let (addr, vid) = (key!("static_entry", "addr"), key!("static_entry", "vid"));
+            let Some((vid, addr, place)) = self.address(item, addr, vid) else { continue };
             let key = FdbKey::new(vid, addr);
             if is_group(addr) {
                 self.refuse(place, KEY, "expected a station's address, found a group's");
@@ -459,7 +458,7 @@ impl Resolver<'_> {
         let mut seen: BTreeMap<FdbKey, Place> = BTreeMap::new();
         let mut groups = Vec::new();
         for item in self.settings.items("group") {
-            let Some(names) = item.set.get("ports") else {
+            let Some(names) = item.get(key!("group", "ports")) else {
                 self.refuse(item.place.clone(), "group.ports", "expected names of ports");
                 continue;
             };
@@ -474,7 +473,8 @@ impl Resolver<'_> {
                     ports.insert(port);
                 }
             }
-            let Some((vid, addr, place)) = self.address(item, "group") else { continue };
+            let (addr, vid) = (key!("group", "addr"), key!("group", "vid"));
+            let Some((vid, addr, place)) = self.address(item, addr, vid) else { continue };
             let key = FdbKey::new(vid, addr);
             // An id may be either: in GEN2 and Lite a bit of the frame says which (docs/spec/pipeline.md §3).
             if addr.space() != AddrSpace::Id16 && !is_group(addr) {
@@ -490,7 +490,7 @@ impl Resolver<'_> {
                 && mac.is_reserved_group()
                 && forwarded >> (addr.address() & 0xF) & 1 == 0
             {
-                let place = item.set.get("addr").map_or(&item.place, |set| &set.place).clone();
+                let place = item.place_of(key!("group", "addr")).clone();
                 let message = format!(
                     "expected a group that is forwarded, found {mac}, which is reserved: add it to fdb.reserved_groups, unless it is PAUSE's"
                 );

@@ -18,7 +18,7 @@ use super::{CPU_PORT, Item, Problem, Resolver, Value, to_usize};
 use crate::Timing;
 use crate::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
 use crate::places::listen_addr;
-use crate::table::{Key, key};
+use crate::table::key;
 
 /// Frames that a receive ring holds unless it is set: those that arrive within a millisecond or two while the worker
 /// does not run, at the speed of a software switch.
@@ -321,9 +321,7 @@ impl Resolver<'_> {
         let Some(item) = self.settings.items("port").get(index) else {
             unreachable!("the index is that of an item")
         };
-        let text = |key: Key| {
-            item.set.get(key.name).and_then(|set| set.value.as_text().map(str::to_owned))
-        };
+        let text = |key| item.text(key).map(str::to_owned);
         let name = text(key!("port", "name")).unwrap_or_default();
         // Own keys of the port alone: these are not in `[port_defaults]`.
         let device = text(key!("port", "device")).unwrap_or_else(|| name.clone());

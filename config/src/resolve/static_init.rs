@@ -11,7 +11,7 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry, RgtMode};
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
 use super::{Item, Resolver, Value, chosen};
-use crate::table::key;
+use crate::table::{Key, key};
 
 /// Sections that only a switch with static initialisation has.
 const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
@@ -39,9 +39,11 @@ impl Resolver<'_> {
             binds: Vec::new(),
         };
         for item in settings.items("pid") {
-            let port = self.fixed_port(item, "pid");
-            let (pid, instance) =
-                (self.fixed_int(item, "pid", "pid"), Self::or_zero(item, "instance"));
+            let port = self.fixed_port(item, key!("pid", "port"));
+            let (pid, instance) = (
+                self.fixed_int(item, key!("pid", "pid")),
+                Self::or_zero(item, key!("pid", "instance")),
+            );
             if let (Some(port), Some(pid)) = (port, pid) {
                 let pid = Pid::from_low_bits(pid);
                 fixed.targets.push(StaticPid { port, instance, pid });
@@ -66,36 +68,36 @@ impl Resolver<'_> {
     }
 
     /// The number of a required key; refuses the item without it.
-    fn fixed_int<T: TryFrom<i64>>(&mut self, item: &Item, section: &str, key: &str) -> Option<T> {
+    fn fixed_int<T: TryFrom<i64>>(&mut self, item: &Item, key: Key) -> Option<T> {
         let found = Self::int_of(item, key);
         if found.is_none() {
-            let message = format!("expected {key}, found none");
-            self.refuse(item.place.clone(), &format!("{section}.{key}"), message);
+            let message = format!("expected {}, found none", key.name);
+            self.refuse(item.place.clone(), &key.path(), message);
         }
         found
     }
 
-    fn int_of<T: TryFrom<i64>>(item: &Item, key: &str) -> Option<T> {
-        item.set.get(key).and_then(|set| T::try_from(set.value.as_int()?).ok())
+    fn int_of<T: TryFrom<i64>>(item: &Item, key: Key) -> Option<T> {
+        item.get(key).and_then(|set| T::try_from(set.value.as_int()?).ok())
     }
 
-    fn or_zero<T: TryFrom<i64> + Default>(item: &Item, key: &str) -> T {
+    fn or_zero<T: TryFrom<i64> + Default>(item: &Item, key: Key) -> T {
         Self::int_of(item, key).unwrap_or_default()
     }
 
     /// The port of a required `port`; refuses the item without it.
-    fn fixed_port(&mut self, item: &Item, section: &str) -> Option<PortId> {
-        let key = format!("{section}.port");
-        let Some(set) = item.set.get("port") else {
-            self.refuse(item.place.clone(), &key, "expected the name of a port, found none");
+    fn fixed_port(&mut self, item: &Item, key: Key) -> Option<PortId> {
+        let Some(set) = item.get(key) else {
+            let message = "expected the name of a port, found none";
+            self.refuse(item.place.clone(), &key.path(), message);
             return None;
         };
-        self.port_named(set.value.as_text().unwrap_or_default(), &set.place, &key)
+        self.port_named(set.value.as_text().unwrap_or_default(), &set.place, &key.path())
     }
 
     fn fixed_group(&mut self, item: &Item) -> Option<(u8, RgtEntry)> {
-        let number = self.fixed_int(item, "routing_group", "number")?;
-        let Some(set) = item.set.get("ports") else {
+        let number = self.fixed_int(item, key!("routing_group", "number"))?;
+        let Some(set) = item.get(key!("routing_group", "ports")) else {
             let message = "expected names of ports, found none";
             self.refuse(item.place.clone(), "routing_group.ports", message);
             return None;
@@ -107,9 +109,9 @@ impl Resolver<'_> {
         }
         let count = u8::try_from(names.len()).unwrap_or(1).clamp(1, 8);
         // By default all ports are primary.
-        let primary = Self::int_of(item, "primary").unwrap_or(count);
+        let primary = Self::int_of(item, key!("routing_group", "primary")).unwrap_or(count);
         if primary > count {
-            let place = item.set.get("primary").map_or(&item.place, |set| &set.place).clone();
+            let place = item.place_of(key!("routing_group", "primary")).clone();
             let message =
                 format!("expected at most the {count} ports of the group, found {primary}");
             self.refuse(place, "routing_group.primary", message);
@@ -117,18 +119,19 @@ impl Resolver<'_> {
         }
         // `RgtEntry` has the indices of the last port and of the last primary one; the keys count ports.
         (entry.highest, entry.primary) = (count - 1, primary - 1);
-        entry.mode = match item.set.get("mode") {
+        entry.mode = match item.get(key!("routing_group", "mode")) {
             Some(set) => chosen(&set.value),
             None => RgtMode::Random,
         };
-        entry.mix = Self::or_zero(item, "mix");
+        entry.mix = Self::or_zero(item, key!("routing_group", "mix"));
         Some((number, entry))
     }
 
     fn fixed_route(&mut self, item: &Item) -> Option<(Pid, DrtEntry)> {
-        let to = Pid::from_low_bits(self.fixed_int(item, "route", "pid")?);
-        let entry = match (item.set.get("port"), Self::int_of(item, "routing_group")) {
-            (Some(_), None) => DrtEntry::Port(self.fixed_port(item, "route")?.get()),
+        let to = Pid::from_low_bits(self.fixed_int(item, key!("route", "pid"))?);
+        let port = key!("route", "port");
+        let entry = match (item.get(port), Self::int_of(item, key!("route", "routing_group"))) {
+            (Some(_), None) => DrtEntry::Port(self.fixed_port(item, port)?.get()),
             (None, Some(group)) => DrtEntry::Group(group),
             _ => {
                 let message = "expected either a port or a routing_group";
@@ -140,18 +143,21 @@ impl Resolver<'_> {
     }
 
     fn fixed_bind(&mut self, item: &Item) -> Option<StaticBinding> {
-        let (vcs, vppb) = (Self::or_zero(item, "vcs"), self.fixed_int(item, "bind", "vppb")?);
-        let (own, far) = (Self::int_of(item, "own"), Self::int_of(item, "far"));
-        let to = match (item.set.get("port"), own, far) {
-            (Some(_), None, None) => BindingEnd::Port(self.fixed_port(item, "bind")?),
+        let vcs = Self::or_zero(item, key!("bind", "vcs"));
+        let vppb = self.fixed_int(item, key!("bind", "vppb"))?;
+        let own = Self::int_of(item, key!("bind", "own"));
+        let far = Self::int_of(item, key!("bind", "far"));
+        let port = key!("bind", "port");
+        let to = match (item.get(port), own, far) {
+            (Some(_), None, None) => BindingEnd::Port(self.fixed_port(item, port)?),
             (None, Some(own), Some(far)) => BindingEnd::Link {
                 own: Pid::from_low_bits(own),
                 far: Pid::from_low_bits(far),
                 cost: PathCost {
-                    latency_base: Self::or_zero(item, "latency_base"),
-                    latency: Self::or_zero(item, "latency"),
-                    bandwidth_base: Self::or_zero(item, "bandwidth_base"),
-                    bandwidth: Self::or_zero(item, "bandwidth"),
+                    latency_base: Self::or_zero(item, key!("bind", "latency_base")),
+                    latency: Self::or_zero(item, key!("bind", "latency")),
+                    bandwidth_base: Self::or_zero(item, key!("bind", "bandwidth_base")),
+                    bandwidth: Self::or_zero(item, key!("bind", "bandwidth")),
                 },
             },
             _ => {
