@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use super::super::field::put;
 use super::super::gauge;
 use super::super::sys::{self, Mapping, VNET_LEN};
 use super::super::tag::{self, Tag};
@@ -178,13 +179,6 @@ fn half(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at - 4..at - 2).and_then(|o| o.first_chunk()).map_or(0, |o| u16::from_ne_bytes(*o))
 }
 
-/// Writes `value` at offset `at` of a slot, like [`word`].
-fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
-    if let Some(to) = bytes.get_mut(at - 4..).and_then(|rest| rest.first_chunk_mut()) {
-        *to = value;
-    }
-}
-
 /// When the kernel put a frame into its slot, by its clock of wall time: if that is set back, frames that wait in two
 /// rings just then may change places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -278,9 +272,10 @@ impl RxSlots {
         }
         // The virtio-net header in front of the frame, which has been read, makes room.
         let start = tag::put_tag(bytes, at - 4, tag) + 4;
-        put(bytes, 4, (len + 4).to_ne_bytes());
-        put(bytes, 8, (there + 4).to_ne_bytes());
-        put(bytes, 12, u16::try_from(start).unwrap_or(0).to_ne_bytes());
+        // `bytes` begins behind the status, 4 bytes into the slot.
+        put(bytes, 0, (len + 4).to_ne_bytes());
+        put(bytes, 4, (there + 4).to_ne_bytes());
+        put(bytes, 8, u16::try_from(start).unwrap_or(0).to_ne_bytes());
     }
 
     /// Prefetches the slot [`AHEAD`] of the next.
